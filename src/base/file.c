@@ -1,0 +1,191 @@
+#define _GNU_SOURCE
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+
+gr_status gr_map_open(gr_map *m, const char *path, gr_error *e)
+{
+  *m = (gr_map){ 0 };
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return gr_fail_errno(e, errno, "open", path);
+  struct stat st;
+  gr_status s = GR_OK;
+  if (fstat(fd, &st) < 0) {
+    s = gr_fail_errno(e, errno, "read", path);
+  } else if (!S_ISREG(st.st_mode)) {
+    s = gr_fail(e, GR_ERR_IO, "cannot map %s: it is not a regular file", path);
+  } else if (st.st_size > 0) {
+    void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) s = gr_fail_errno(e, errno, "map", path);
+    else *m = (gr_map){ p, (size_t)st.st_size };
+  }
+  close(fd);
+  return s;
+}
+
+void gr_map_close(gr_map *m)
+{
+  if (m->data) munmap((void *)(uintptr_t)m->data, m->size);
+  *m = (gr_map){ 0 };
+}
+
+gr_status gr_file_read(const char *path, size_t limit, char **data, size_t *size, gr_error *e)
+{
+  bool is_stdin = strcmp(path, "-") == 0;
+  int fd = is_stdin ? 0 : open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return gr_fail_errno(e, errno, "open", path);
+  char *text = NULL;
+  size_t used = 0, cap = 0;
+  gr_status s = GR_OK;
+  for (;;) {
+    if (!gr_grow((void **)&text, &cap, used + (64 << 10), 1)) {
+      s = gr_fail_memory(e, used + (64 << 10));
+      break;
+    }
+    ssize_t n = read(fd, text + used, cap - used - 1);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      s = gr_fail_errno(e, errno, "read", path);
+      break;
+    }
+    if (n == 0) break;
+    used += (size_t)n;
+    if (used > limit) {
+      s = gr_fail(e, GR_ERR_FORMAT, "%s is larger than the limit of %zu bytes", path, limit);
+      break;
+    }
+  }
+  if (!is_stdin) close(fd);
+  if (s != GR_OK) {
+    gr_free(text);
+    return s;
+  }
+  text[used] = 0;
+  *data = text;
+  *size = used;
+  return GR_OK;
+}
+
+bool gr_file_exists(const char *path) { return access(path, F_OK) == 0; }
+
+/* Writes are gathered in a buffer so that a GGUF's many small fields cost few system calls. */
+struct gr_file {
+  int fd;
+  size_t used;
+  char *path, *temporary;
+  unsigned char buffer[1 << 16];
+};
+
+static void file_close(gr_file *f, bool remove_temporary)
+{
+  if (f->fd >= 0) close(f->fd);
+  if (remove_temporary && f->temporary) unlink(f->temporary);
+  gr_free(f->path);
+  gr_free(f->temporary);
+  gr_free(f);
+}
+
+gr_status gr_file_create(gr_file **out, const char *path, gr_error *e)
+{
+  gr_file *f = gr_calloc(1, sizeof *f);
+  if (!f) return gr_fail_memory(e, sizeof *f);
+  f->fd = -1;
+  f->path = gr_strdup(path);
+  size_t n = strlen(path) + 48;
+  f->temporary = gr_alloc(n);
+  if (!f->path || !f->temporary) {
+    file_close(f, false);
+    return gr_fail_memory(e, n);
+  }
+  /* Not mkstemp: that makes the file private, and an adapter is an ordinary file. */
+  for (int i = 0; i < 1000 && f->fd < 0; i++) {
+    snprintf(f->temporary, n, "%s.tmp-%ld-%d", path, (long)getpid(), i);
+    f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (f->fd < 0 && errno != EEXIST) break;
+  }
+  if (f->fd < 0) {
+    int why = errno;
+    file_close(f, false);
+    return gr_fail_errno(e, why, "create", path);
+  }
+  *out = f;
+  return GR_OK;
+}
+
+static gr_status file_put(gr_file *f, const void *bytes, size_t n, gr_error *e)
+{
+  const unsigned char *p = bytes;
+  while (n) {
+    ssize_t w = write(f->fd, p, n < (1u << 30) ? n : (1u << 30));
+    if (w < 0 && errno == EINTR) continue;
+    if (w < 0) return gr_fail_errno(e, errno, "write", f->path);
+    p += w;
+    n -= (size_t)w;
+  }
+  return GR_OK;
+}
+
+static gr_status file_flush(gr_file *f, gr_error *e)
+{
+  size_t n = f->used;
+  f->used = 0;
+  return n ? file_put(f, f->buffer, n, e) : GR_OK;
+}
+
+gr_status gr_file_write(gr_file *f, const void *bytes, size_t n, gr_error *e)
+{
+  if (n <= sizeof f->buffer - f->used) {
+    if (n) memcpy(f->buffer + f->used, bytes, n);
+    f->used += n;
+    return GR_OK;
+  }
+  GR_TRY(file_flush(f, e));
+  if (n >= sizeof f->buffer) return file_put(f, bytes, n, e);
+  memcpy(f->buffer, bytes, n);
+  f->used = n;
+  return GR_OK;
+}
+
+/* The rename itself must reach the disk, or a power cut brings the old file back after we said "saved". */
+static void sync_folder(const char *path)
+{
+  char *folder = gr_strdup(path);
+  if (!folder) return;
+  char *slash = strrchr(folder, '/');
+  if (slash) slash[slash == folder] = 0;
+  int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) {
+    fsync(fd);
+    close(fd);
+  }
+  gr_free(folder);
+}
+
+gr_status gr_file_commit(gr_file *f, gr_error *e)
+{
+  gr_status s = file_flush(f, e);
+  if (s == GR_OK && fsync(f->fd) < 0) s = gr_fail_errno(e, errno, "write", f->path);
+  if (s == GR_OK) {
+    int fd = f->fd;
+    f->fd = -1;
+    if (close(fd) < 0) s = gr_fail_errno(e, errno, "write", f->path);
+  }
+  if (s == GR_OK && rename(f->temporary, f->path) < 0) s = gr_fail_errno(e, errno, "create", f->path);
+  if (s == GR_OK) sync_folder(f->path);
+  file_close(f, s != GR_OK);
+  return s;
+}
+
+void gr_file_abandon(gr_file *f)
+{
+  if (f) file_close(f, true);
+}
