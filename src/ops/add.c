@@ -1,0 +1,53 @@
+/* y = a + b, with b repeated to a's shape (i mod n along each dimension).
+ * Gradient: da = dy, db = dy summed over the repeats. */
+#include "ops/op.h"
+
+static gr_status infer(gr_infer *c, gr_error *e)
+{
+  GR_TRY(gr_infer_need_f32(c, "add", 3, e));
+  if (!gr_shape_repeats(c->in[1]->ne, c->in[0]->ne)) {
+    char a[160], b[160];
+    return gr_fail(e, GR_ERR_MISMATCH, "add: %s cannot be repeated to the shape of %s", gr_tensor_describe(c->in[1], b, sizeof b),
+                   gr_tensor_describe(c->in[0], a, sizeof a));
+  }
+  gr_infer_like(&c->out[0], c->in[0]);
+  return GR_OK;
+}
+
+static gr_status backward(gr_backward *b, gr_error *e)
+{
+  (void)e;
+  gr_tensor *dy = b->dout[0], *rhs = b->node->in[1];
+  if (b->wants[0]) b->din[0] = dy;
+  if (b->wants[1]) b->din[1] = gr_shape_equal(rhs->ne, dy->ne) ? dy : gr_repeat_back(b->graph, dy, rhs);
+  return GR_OK;
+}
+
+static void reference(const gr_op_call *c)
+{
+  const gr_array *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
+  for (int64_t i3 = 0; i3 < y->ne[3]; i3++)
+    for (int64_t i2 = 0; i2 < y->ne[2]; i2++)
+      for (int64_t i1 = 0; i1 < y->ne[1]; i1++)
+        for (int64_t i0 = 0; i0 < y->ne[0]; i0++)
+          gr_array_set(y, i0, i1, i2, i3,
+                       gr_array_get(a, i0, i1, i2, i3) + gr_array_get(b, i0 % b->ne[0], i1 % b->ne[1], i2 % b->ne[2], i3 % b->ne[3]));
+}
+
+static void cost(const gr_op_call *c, gr_cost *k)
+{
+  double n = (double)gr_array_count(&c->out[0]);
+  *k = (gr_cost){ .flops = n, .bytes_read = 4 * (n + (double)gr_array_count(&c->in[1])), .bytes_written = 4 * n };
+}
+
+gr_tensor *gr_add(gr_graph *g, gr_tensor *a, gr_tensor *b) { return gr_graph_node(g, GR_OP_add, (gr_tensor *[]){ a, b }, 2, NULL); }
+
+const gr_op gr_op_add = {
+  .inputs_min = 2,
+  .inputs_max = 2,
+  .outputs = 1,
+  .infer = infer,
+  .backward = backward,
+  .reference = reference,
+  .cost = cost,
+};

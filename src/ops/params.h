@@ -1,0 +1,63 @@
+/* Parameter structs of the ops that have any, and the input bundles of the wide ones. */
+#ifndef GR_OPS_PARAMS_H
+#define GR_OPS_PARAMS_H
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ops/op.h"
+
+struct gr_scale_params {
+  float s;
+};
+
+struct gr_norm_params {
+  float eps;
+};
+
+/* Pairing of rope: NORMAL rotates (x[2i], x[2i+1]), NEOX rotates (x[i], x[i + n_rot/2]). */
+enum { GR_ROPE_NORMAL, GR_ROPE_NEOX };
+struct gr_rope_params {
+  int32_t mode;
+  int32_t inverse; /* rotate back: the gradient */
+};
+
+enum { GR_GLU_SWIGLU, GR_GLU_GEGLU, GR_GLU_SWIGLU_OAI };
+struct gr_glu_params {
+  int32_t kind;
+};
+
+/* Attention. q [dh,H,n], k [dh,Hk,m], v [dv,Hk,m], H a multiple of Hk (head h uses key head h / (H/Hk)); pos_q, seg_q [n] and
+ * pos_k, seg_k [m] are I32; sinks [H] or NULL. Key j is visible to query i iff seg_k[j] == seg_q[i], seg >= 0, pos_k[j] <= pos_q[i]
+ * and (window == 0 or pos_q[i] - pos_k[j] < window). s = scale q.k, then softcap*tanh(s/softcap) when softcap > 0; softmax over the
+ * visible keys and the sink. A query that sees no key (and has no sink) gives 0, lse = -inf, and no gradient.
+ * The keys of a segment stand next to each other in ascending position: kernels rely on it, the reference does not.
+ * Outputs: out [dv,H,n], lse [H,n]. Gradients: architectures.md 7.4 (flash form, from saved lse). */
+struct gr_attention_inputs {
+  gr_tensor *q, *k, *v, *pos_q, *seg_q, *pos_k, *seg_k, *sinks;
+};
+struct gr_attention_params {
+  float scale, softcap;
+  int32_t window;
+};
+
+/* Head and loss. z = scale * (W h + bias + lora_scale * B (A h)), then softcap*tanh(z/softcap) when softcap > 0;
+ * nll = logsumexp(z) - z[label]; a label of -1 is masked: nll 0, lse 0, gradient exactly 0 and nothing computed.
+ * w [D,V] any type, h [D,n], labels [n] I32; optional bias [V], a [D,r], b [r,V] (F32).
+ * Outputs nll [n], lse [n]. Back: dh = gradient of sum(dnll * nll); masked rows exactly 0; outputs dh [D,n] and, with an adapter,
+ * da [D,r], db [r,V]. */
+struct gr_head_inputs {
+  gr_tensor *w, *h, *labels, *bias, *a, *b;
+};
+struct gr_head_params {
+  float scale, softcap, lora_scale;
+};
+
+/* Dropout: keys [2,n] I32 = (sample, token within it), run [4] I32 = (seed low, seed high, step low, step high).
+ * Kept elements are scaled by 1/(1-rate). The mask of element (channel c, row t): uniform(seed; step, sample, token, adapter, c) >= rate,
+ * from Philox with key seed ^ (adapter << 32 ...) as src/ops/dropout.c states. */
+struct gr_dropout_params {
+  float rate;
+  int32_t adapter;
+};
+
+#endif
