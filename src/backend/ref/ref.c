@@ -13,7 +13,7 @@ static gr_status ref_run(gr_backend *b, const gr_op_call *call, gr_error *e)
 static bool has_reference(const gr_op_call *call) { return gr_op_get(call->op)->reference != NULL; }
 
 static const gr_kernel_row rows[] = {
-#define GR_OP(name, ggml, args, doc) { .op = GR_OP_##name, .name = #name "__ref", .admits = has_reference, .run = ref_run },
+#define GR_OP(id, ggml, args, doc) { .op = GR_OP_##id, .name = #id "__ref", .admits = has_reference, .run = ref_run },
 #include "ops/ops.def"
 #undef GR_OP
   { .op = GR_OP_NONE },
