@@ -19,13 +19,14 @@ static inline uint32_t gr_float_bits(float f)
   return bits;
 }
 
+/* Selects by mask, not by branch, so that loops over it vectorise. */
 static inline float gr_f16_to_f32(uint16_t h)
 {
-  uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = (h >> 10) & 31, man = h & 0x3ff;
-  if (exp == 31) return gr_bits_float(sign | 0x7f800000u | man << 13);
-  if (exp) return gr_bits_float(sign | (exp + 112) << 23 | man << 13);
-  float magnitude = (float)man * 0x1p-24f; /* exact: at most 10 bits */
-  return gr_bits_float(sign | gr_float_bits(magnitude));
+  uint32_t sign = (uint32_t)(h & 0x8000) << 16, mag = h & 0x7fff;
+  uint32_t denormal = -(uint32_t)(mag < 0x400), special = -(uint32_t)(mag > 0x7bff);
+  uint32_t small = gr_float_bits((float)(int32_t)mag * 0x1p-24f);       /* exact where it is used */
+  uint32_t large = (mag << 13) + (112u << 23) + (special & 112u << 23); /* rebiased; infinity and NaN to the top exponent */
+  return gr_bits_float(sign | (small & denormal) | (large & ~denormal));
 }
 
 static inline uint16_t gr_f32_to_f16(float f)

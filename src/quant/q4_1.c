@@ -1,0 +1,12 @@
+/* Q4_1: 32 elements, 20 bytes. Element j is lo(qs[j]), element 16 + j is hi(qs[j]); y = d * code + m. */
+#include "quant/codecs.h"
+
+void gr_q4_1_decode(const void *restrict x, float *restrict y, int64_t n)
+{
+  const gr_block_q4_1 *block = x;
+  for (int64_t i = 0; i < n; i += GR_QK, block++, y += GR_QK) {
+    const float d = gr_load_f16(block->d), m = gr_load_f16(block->m);
+    for (int j = 0; j < 16; j++) y[j] = d * (float)(block->qs[j] & 15) + m;
+    for (int j = 0; j < 16; j++) y[j + 16] = d * (float)(block->qs[j] >> 4) + m;
+  }
+}

@@ -1,0 +1,21 @@
+/* Q4_K: 256 elements, 144 bytes; 8 sub-blocks of 32, each with a six-bit scale and minimum (packing: kquant.h).
+ * Element 64g + l is lo(qs[32g + l]), of sub-block 2g; element 64g + 32 + l is hi(qs[32g + l]), of sub-block 2g + 1;
+ * y = (d * scale) * code - (dmin * min). */
+#include "quant/codecs.h"
+#include "quant/kquant.h"
+
+void gr_q4_k_decode(const void *restrict x, float *restrict y, int64_t n)
+{
+  const gr_block_q4_k *block = x;
+  for (int64_t i = 0; i < n; i += GR_QK_K, block++) {
+    const float d = gr_load_f16(block->d), dmin = gr_load_f16(block->dmin);
+    uint8_t scales[8], mins[8];
+    gr_k_unpack_pairs(block->scales, scales, mins);
+    for (int s = 0; s < 8; s++, y += 32) {
+      const uint8_t *qs = block->qs + 32 * (s >> 1);
+      const int shift = 4 * (s & 1);
+      const float scale = d * (float)scales[s], min = dmin * (float)mins[s];
+      for (int l = 0; l < 32; l++) y[l] = scale * (float)(qs[l] >> shift & 15) - min;
+    }
+  }
+}

@@ -1,0 +1,15 @@
+/* Q5_0: 32 elements, 22 bytes. The low four bits of element j are lo(qs[j]), of element 16 + j hi(qs[j]); the fifth bit of element i is
+ * bit i of qh; y = d * (code - 16). */
+#include "quant/codecs.h"
+#include "quant/q5.h"
+
+void gr_q5_0_decode(const void *restrict x, float *restrict y, int64_t n)
+{
+  const gr_block_q5_0 *block = x;
+  for (int64_t i = 0; i < n; i += GR_QK, block++, y += GR_QK) {
+    const float d = gr_load_f16(block->d);
+    uint8_t code[GR_QK];
+    gr_q5_unpack(block->qh, block->qs, code);
+    for (int j = 0; j < GR_QK; j++) y[j] = d * (float)(code[j] - 16);
+  }
+}

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Judges src/quant by outsiders: the gguf package decodes, the library of a real llama.cpp encodes.
+
+  tools/judge_quant.py BUILD             compares; exit 1 on any difference
+  tools/judge_quant.py BUILD --write     also rewrites tests/golden/quant.txt, which `make test` holds us to without Python
+
+Run it with the Python of the judges' venv (packages gguf, numpy). BUILD holds tests/judges/quant_codec.
+Prints one TAP line a check.
+
+The blocks are pseudo-random and made alike here and in tests/unit/test_quant.c. Word i of a stream is the SplitMix64 output for state
+seed + (i + 1) * GAMMA, its bytes little-endian; seed is 16 * (ggml type number) + family:
+  random   all bytes as they come: infinite and NaN scales among them
+  bounded  bit 14 of every half-precision scale cleared: magnitudes below 2
+  extreme  the scales of block i are EXTREME[i % 16] and EXTREME[i / 16 % 16]; MXFP4's exponent is i % 256
+A hash is the sum over i of mix(word of element i | i << 32); a NaN counts as 0x7fc00000, for neither its sign nor its payload is defined.
+"""
+import argparse
+import pathlib
+import subprocess
+import sys
+
+import gguf
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden" / "quant.txt"
+GAMMA = np.uint64(0x9E3779B97F4A7C15)
+EXTREME = [0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x3C00, 0xBC00,
+           0x2E66, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0x7C01, 0xFFFF]
+FAMILIES = ["random", "bounded", "extreme"]
+BLOCKS = 512
+
+# Where the half-precision scales of a block lie. Written down here on its own, as a check on the layouts of src/quant/blocks.h.
+SCALES = {"F32": [], "F16": [0], "BF16": [], "F64": [], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
+          "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": []}
+
+
+def mix(z):
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def stream(seed, nbytes):
+    i = np.arange(1, (nbytes + 7) // 8 + 1, dtype=np.uint64)
+    return mix(np.uint64(seed) + i * GAMMA).astype("<u8").tobytes()[:nbytes]
+
+
+def sizes(name):
+    return (1, 8) if name == "F64" else gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
+
+
+def blocks(name, family):
+    nbytes = sizes(name)[1]
+    seed = 16 * int(gguf.GGMLQuantizationType[name]) + FAMILIES.index(family)
+    b = np.frombuffer(stream(seed, BLOCKS * nbytes), np.uint8).reshape(BLOCKS, nbytes).copy()
+    i = np.arange(BLOCKS)
+    for k, at in enumerate(SCALES[name]):
+        half = b[:, at] | b[:, at + 1].astype(np.uint16) << 8
+        if family == "bounded":
+            half &= 0xBFFF
+        elif family == "extreme":
+            half = np.array(EXTREME, np.uint16)[i % 16 if k == 0 else i // 16 % 16]
+        b[:, at], b[:, at + 1] = half & 255, half >> 8
+    if name == "MXFP4" and family == "extreme":
+        b[:, 0] = i & 255
+    return b
+
+
+def reference_decode(name, b):
+    with np.errstate(all="ignore"):
+        if name == "F64":
+            return b.reshape(-1).view("<f8").astype(np.float32)
+        return gguf.quants.dequantize(b, gguf.GGMLQuantizationType[name]).astype(np.float32).reshape(-1)
+
+
+def words(values):
+    w = np.asarray(values, np.float32).view(np.uint32).copy()
+    w[(w & 0x7FFFFFFF) > 0x7F800000] = 0x7FC00000
+    return w
+
+
+def fingerprint(values):
+    w = words(values).astype(np.uint64)
+    with np.errstate(over="ignore"):
+        return int(np.sum(mix(w | np.arange(w.size, dtype=np.uint64) << np.uint64(32)), dtype=np.uint64))
+
+
+class Codec:
+    def __init__(self, build):
+        self.program = pathlib.Path(build) / "tests" / "judges" / "quant_codec"
+
+    def run(self, verb, name, data, dtype):
+        done = subprocess.run([self.program, verb, name], input=data, stdout=subprocess.PIPE, check=True)
+        return np.frombuffer(done.stdout, dtype)
+
+    def decode(self, name, b):
+        return self.run("decode", name, b.tobytes(), np.float32)
+
+    def encode(self, name, x):
+        return self.run("encode", name, np.ascontiguousarray(x, np.float32).tobytes(), np.uint8)
+
+
+class Tap:
+    count = failed = 0
+
+    def check(self, good, text):
+        self.count += 1
+        self.failed += not good
+        print(f"{'ok' if good else 'not ok'} {self.count} - {text}")
+
+
+def judge_decoders(codec, tap, golden):
+    for name in SCALES:
+        for family in FAMILIES:
+            b = blocks(name, family)
+            want, have = reference_decode(name, b), codec.decode(name, b)
+            bad = np.flatnonzero(words(want) != words(have))
+            where = f", first at element {bad[0]}: {want[bad[0]]!r} against {have[bad[0]]!r}" if bad.size else ""
+            tap.check(bad.size == 0, f"decode {name} {family}: {want.size} values, {bad.size} differ from gguf's{where}")
+            golden.append(f"hash {name} {family} {BLOCKS} {fingerprint(want):016x}")
+        b = blocks(name, "bounded")[:1]
+        golden.append(f"block {name} {b.tobytes().hex()} {words(reference_decode(name, b)).astype('>u4').tobytes().hex()}")
+    for name in ("F16", "BF16"):  # every value
+        b = np.arange(65536, dtype="<u2").view(np.uint8).reshape(-1, 2)
+        tap.check(np.array_equal(words(reference_decode(name, b)), words(codec.decode(name, b))), f"decode {name}: all 65536 values")
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("build")
+    p.add_argument("--write", action="store_true")
+    a = p.parse_args()
+    codec, tap, golden = Codec(a.build), Tap(), []
+    judge_decoders(codec, tap, golden)
+    text = "# Made by tools/judge_quant.py --write from the gguf package's decoders; the scheme is described there.\n" + "\n".join(golden) + "\n"
+    if a.write:
+        GOLDEN.write_text(text)
+    tap.check(GOLDEN.read_text() == text, f"{GOLDEN.relative_to(ROOT)} is what the gguf package gives")
+    print(f"1..{tap.count}")
+    return tap.failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
