@@ -1,0 +1,369 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/*.gguf: tiny random models, adapters, and what PyTorch + transformers + PEFT say of them.
+
+    tools/make_golden.py            writes the files
+    tools/make_golden.py --check    makes them anew in a temporary folder and compares them with the committed ones
+
+For each case: NAME.gguf (model), NAME-lora.gguf (adapter, as llama.cpp lays one out) and NAME-expected.gguf (inputs and answers).
+tests/golden/README.md says what is in them. Everything is computed in float64 and stored as float32. transformers pins a few steps
+to float32 (norms, RoPE angles), so those are given a float64 form here, and every answer is compared with the same model as transformers
+itself runs it in float32 before it is written.
+"""
+import argparse
+import copy
+import sys
+import tempfile
+from pathlib import Path
+
+import gguf
+import numpy as np
+import peft
+import torch
+import transformers
+from gguf import GGMLQuantizationType as Q
+
+import gguf_export as export
+
+GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+MERGES = ["t h", "h e", "i n", "e r", "a n", "r e", "o n", "Ġ t", "Ġ a", "th e", "Ġt he", "in g", "an d"]
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+MLP = ["gate_proj", "up_proj", "down_proj"]
+
+LLAMA3_ROPE = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                   original_max_position_embeddings=64)
+
+
+def plain_rope(base):
+    return dict(rope_type="default", rope_theta=base)
+
+
+# Alpha is never the rank, and no two cases adapt the same set. An epsilon of 1e-3 is large enough for a wrong one to show.
+CASES = {
+    "llama": dict(
+        config=transformers.LlamaConfig, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=96,
+        rms_norm_eps=1e-5, tie_word_embeddings=False, rope_parameters=plain_rope(10000.0),
+        pre="llama-bpe", lora=dict(target_modules=ATTENTION + MLP, r=4, lora_alpha=10), lengths=(13, 18),
+        adamw=dict(lr=0.004, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8), clip=1.0),
+    "llama-scaled": dict(  # Llama 3.1's RoPE scaling, every bias there can be, a single key head
+        config=transformers.LlamaConfig, hidden_size=32, num_attention_heads=2, num_key_value_heads=1, intermediate_size=64,
+        rms_norm_eps=2e-3, tie_word_embeddings=True, rope_parameters=LLAMA3_ROPE, attention_bias=True, mlp_bias=True,
+        pre="llama-bpe", lora=dict(target_modules=ATTENTION, r=3, lora_alpha=5), lengths=(41, 30),
+        adamw=dict(lr=0.004, weight_decay=0.05, betas=(0.9, 0.95), eps=1e-6), clip=0.5),
+    "qwen2": dict(  # another rank for q, and layer 0 adapted less than layer 1
+        config=transformers.Qwen2Config, hidden_size=64, num_attention_heads=4, num_key_value_heads=1, intermediate_size=64,
+        rms_norm_eps=1e-6, tie_word_embeddings=True, rope_parameters=plain_rope(1000000.0),
+        pre="qwen2", lora=dict(target_modules=r".*(0\.self_attn\.[qv]_proj|1\.self_attn\.[qv]_proj|1\.mlp\.(gate|down)_proj)", r=5, lora_alpha=3,
+                               rank_pattern={"q_proj": 2}), lengths=(11, 16),
+        adamw=dict(lr=0.004, weight_decay=0.3, betas=(0.85, 0.98), eps=1e-8), clip=1.5),
+    "qwen3": dict(  # heads of 24, so that q is wider than the model; three of them to a key head; the head is adapted too
+        config=transformers.Qwen3Config, hidden_size=48, num_attention_heads=3, num_key_value_heads=1, head_dim=24, intermediate_size=56,
+        rms_norm_eps=1e-3, tie_word_embeddings=False, rope_parameters=plain_rope(1000000.0),
+        pre="qwen2", lora=dict(target_modules=ATTENTION + ["up_proj", "down_proj", "lm_head"], r=6, lora_alpha=9), lengths=(17, 9),
+        adamw=dict(lr=0.004, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8), clip=1.0),
+    "llama-wide": dict(  # rows of 256: the matrices are random blocks of quantized types, and PyTorch runs what the gguf package decodes
+        config=transformers.LlamaConfig, hidden_size=256, num_attention_heads=4, num_key_value_heads=1, intermediate_size=256,
+        rms_norm_eps=1e-5, tie_word_embeddings=False, rope_parameters=plain_rope(10000.0),
+        pre="llama-bpe", lora=dict(target_modules=ATTENTION + MLP, r=2, lora_alpha=3), lengths=(7, 12),
+        adamw=dict(lr=0.004, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8), clip=1.0,
+        types={
+            "token_embd": Q.Q4_K, "output": Q.Q6_K,
+            "blk.0.attn_q": Q.Q4_K, "blk.0.attn_k": Q.Q5_K, "blk.0.attn_v": Q.Q6_K, "blk.0.attn_output": Q.Q3_K,
+            "blk.0.ffn_gate": Q.Q4_K, "blk.0.ffn_up": Q.Q2_K, "blk.0.ffn_down": Q.Q6_K,
+            "blk.1.attn_q": Q.Q8_0, "blk.1.attn_k": Q.IQ4_XS, "blk.1.attn_v": Q.Q4_1, "blk.1.attn_output": Q.Q5_0,
+            "blk.1.ffn_gate": Q.Q4_0, "blk.1.ffn_up": Q.Q5_1, "blk.1.ffn_down": Q.IQ4_NL,
+        }),
+}
+
+# Where a block's scale lies, and its minimum's with the ratio that gives decoded values of random codes a mean near zero.
+SCALE_AT = {Q.Q4_0: (0,), Q.Q8_0: (0,), Q.Q5_0: (0,), Q.IQ4_NL: (0,), Q.IQ4_XS: (0,), Q.Q3_K: (108,), Q.Q6_K: (208,),
+            Q.Q4_1: (0, 2, -7.5), Q.Q5_1: (0, 2, -15.5), Q.Q2_K: (80, 82, 1.5), Q.Q4_K: (0, 2, 7.5), Q.Q5_K: (0, 2, 15.5)}
+
+
+def vocabulary(pre):
+    """A valid byte-level vocabulary of 112: control tokens, the printable ASCII, newline, space, and a few merges."""
+    control = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokens = control + [chr(c) for c in range(33, 127)] + ["Ċ", "Ġ"] + [m.replace(" ", "") for m in MERGES]
+    kinds = [gguf.TokenType.CONTROL] * len(control) + [gguf.TokenType.NORMAL] * (len(tokens) - len(control))
+    return dict(pre=pre, tokens=tokens, types=kinds, merges=MERGES, bos=0, eos=2, pad=0, add_bos=False, chat_template=CHAT_TEMPLATE)
+
+
+def random_blocks(random, shape, quant, spread):
+    """Random codes of a quantized type, their scales set so that the decoded values spread as asked; (rows of bytes, decoded rows)."""
+    elements, size = gguf.GGML_QUANT_SIZES[quant]
+    at, *minimum = SCALE_AT[quant]
+
+    def pack(blocks, scale):
+        put = lambda offset, values: blocks.__setitem__((slice(None), slice(offset, offset + 2)), values.astype(np.float16).view(np.uint8).reshape(-1, 2))
+        put(at, scale)
+        if minimum:
+            put(minimum[0], scale * minimum[1])
+        return gguf.dequantize(blocks.reshape(shape[0], -1), quant)
+
+    blocks = random.integers(0, 256, (shape[0] * shape[1] // elements, size), dtype=np.uint8)
+    unit = pack(blocks, np.ones(len(blocks))).std()
+    decoded = pack(blocks, spread / unit * random.uniform(0.7, 1.3, len(blocks)))
+    return blocks.reshape(shape[0], -1), decoded
+
+
+def random_weights(random, model, config, types):
+    """Every weight far from its default: norms spread about 1 with some below 0, biases large, q and k strong enough for attention to be uneven."""
+    packed = {}
+    with torch.no_grad():
+        for key, weight in model.state_dict().items():
+            if key == "lm_head.weight" and config.tie_word_embeddings:
+                continue
+            shape, module = tuple(weight.shape), key.rsplit(".", 1)[0]
+            gguf_stem = export.stem(module)
+            if key.endswith("bias"):
+                value = random.normal(0, 0.5, shape)
+            elif len(shape) == 1:
+                value = random.normal(1, 0.5, shape)
+            else:
+                spread = {"q_proj": 1.2, "k_proj": 1.2, "embed_tokens": 0.5 * shape[1] ** 0.5}.get(module.split(".")[-1], 1.0) / shape[1] ** 0.5
+                value = random.normal(0, spread, shape)
+                if types:
+                    rows, value = random_blocks(random, shape, types[gguf_stem], spread)
+                    packed[f"{gguf_stem}.weight"] = rows, types[gguf_stem]
+                    heads = export.heads_to_permute(config, gguf_stem)
+                    value = export.split_halves(value, heads) if heads else value
+            weight.copy_(torch.from_numpy(np.ascontiguousarray(value, np.float32)))
+    return packed
+
+
+def adapted(model, case, random):
+    """PEFT's model over this one, with random A and B in place of its own start."""
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(lora_dropout=0.0, bias="none", task_type="CAUSAL_LM", **case["lora"]))
+    with torch.no_grad():
+        for name, weight in wrapped.named_parameters():
+            if ".lora_A." in name:
+                weight.copy_(torch.from_numpy(random.normal(0, weight.shape[1] ** -0.5, tuple(weight.shape)).astype(np.float32)))
+            elif ".lora_B." in name:
+                rank = weight.shape[1]  # so that the adapter's output is about half of the base's
+                spread = 0.5 * rank**0.5 / case["lora"]["lora_alpha"]
+                weight.copy_(torch.from_numpy(random.normal(0, spread, tuple(weight.shape)).astype(np.float32)))
+    return wrapped
+
+
+def lora_pairs(model, of):
+    """Module path -> (of(A), of(B))."""
+    weights = dict(model.named_parameters())
+    pairs = {}
+    for name, a in weights.items():
+        if ".lora_A." in name:
+            module = name.split(".lora_A.")[0].removeprefix("base_model.model.")
+            pairs[module] = of(a), of(weights[name.replace(".lora_A.", ".lora_B.")])
+    return pairs
+
+
+class ExactNorm(torch.nn.Module):
+    """x / sqrt(mean(x^2) + eps) * w in the precision of x; transformers' own squares in float32."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.weight, self.eps = norm.weight, norm.variance_epsilon
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+
+class ExactRope(torch.nn.Module):
+    """Cosines and sines in the precision of x, at transformers' own frequencies."""
+
+    def __init__(self, rope):
+        super().__init__()
+        self.frequencies, self.scaling = rope.inv_freq.double(), rope.attention_scaling
+
+    def forward(self, x, position_ids):
+        angle = position_ids[..., None].double() * self.frequencies
+        angle = torch.cat((angle, angle), dim=-1)
+        return (angle.cos() * self.scaling).to(x.dtype), (angle.sin() * self.scaling).to(x.dtype)
+
+
+def in_double(model):
+    """A float64 copy, with float64 forms of what transformers does in float32 whatever the model's type."""
+    exact = copy.deepcopy(model).double()
+    for module in list(exact.modules()):
+        for name, child in list(module.named_children()):
+            if type(child).__name__.endswith("RMSNorm"):
+                setattr(module, name, ExactNorm(child))
+            elif type(child).__name__.endswith("RotaryEmbedding"):
+                setattr(module, name, ExactRope(child))
+    return exact
+
+
+def make_inputs(random, lengths, vocab):
+    """Packed samples: positions restart; row t is trained on ids[t+1] with weights[t]; a sample's last row has no label."""
+    ids = random.integers(3, vocab, sum(lengths)).astype(np.int32)
+    positions = np.concatenate([np.arange(n, dtype=np.int32) for n in lengths])
+    segments = np.concatenate([np.full(n, i, np.int32) for i, n in enumerate(lengths)])
+    weights = random.choice(np.array([0, 1, 1, 1, 0.5, 0.25], np.float32), len(ids))
+    labels = np.append(ids[1:], -1).astype(np.int32)
+    for end in np.cumsum(lengths):
+        labels[end - 1], weights[end - 1] = -1, 0
+        weights[end - 3:end - 1] = 1, 0.5
+    for start in np.cumsum((0, *lengths[:-1])):
+        weights[start:start + 3] = 0  # a prompt
+    return dict(ids=ids, positions=positions, segments=segments, labels=labels, weights=weights)
+
+
+def run(model, inputs):
+    """Each sample in a forward pass of its own: nothing can leak. Returns (logits [n, V], nll [n], sum(w nll) / sum(w))."""
+    logits, labels = [], torch.from_numpy(inputs["labels"]).long()
+    for segment in np.unique(inputs["segments"]):
+        ids = torch.from_numpy(inputs["ids"][inputs["segments"] == segment]).long()[None]
+        logits.append(model(input_ids=ids, use_cache=False).logits[0])
+    logits = torch.cat(logits)
+    nll = -logits.log_softmax(-1).gather(1, labels.clamp(min=0)[:, None])[:, 0] * (labels >= 0)
+    weights = torch.from_numpy(inputs["weights"]).to(logits.dtype)
+    return logits, nll, (weights * nll).sum() / weights.sum()
+
+
+def gradients(model, inputs):
+    model.zero_grad()
+    logits, nll, loss = run(model, inputs)
+    loss.backward()
+    return logits.detach().numpy(), nll.detach().numpy(), loss.item(), lora_pairs(model, lambda w: w.grad.numpy().copy())
+
+
+def curve(model, inputs, case, steps=20):
+    """Losses before each AdamW step, gradient norms before clipping, and the norm of every A and B after the last step."""
+    weights = [w for w in model.parameters() if w.requires_grad]
+    optimizer = torch.optim.AdamW(weights, **case["adamw"])
+    losses, norms = [], []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = run(model, inputs)[2]
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(weights, case["clip"]).item())
+        losses.append(loss.item())
+        optimizer.step()
+    assert sum(norm > case["clip"] for norm in norms) >= 5, f"clipping must be active: {norms}"
+    assert losses[-1] < 0.9 * losses[0], f"the curve must fall: {losses}"
+    return losses, norms, run(model, inputs)[2].item(), lora_pairs(model, lambda w: w.detach().norm().numpy())
+
+
+def relative(a, b):
+    return float(np.linalg.norm(np.asarray(a, np.float64) - b) / np.linalg.norm(b))
+
+
+def agree_with_float32(model, inputs, exact):
+    """The double answers against transformers and PEFT as they are: guards the float64 forms above."""
+    logits, nll, loss, grads = gradients(model, inputs)
+    worst = max(relative(logits, exact[0]), relative(nll, exact[1]), abs(loss / exact[2] - 1))
+    for module, pair in grads.items():
+        worst = max(worst, *(relative(x, y) for x, y in zip(pair, exact[3][module])))
+    assert worst < 2e-5, f"float32 and float64 differ by {worst}"  # a fifth of what the tests allow
+    return worst
+
+
+def attention_is_uneven(model, inputs):
+    """Mean over rows of the largest attention weight, less that of an even spread: a test on flat attention tests little."""
+    base = model.get_base_model()
+    implementation = base.config._attn_implementation
+    base.set_attn_implementation("eager")
+    ids = torch.from_numpy(inputs["ids"][inputs["segments"] == 0]).long()[None]
+    with torch.no_grad():
+        maps = torch.stack(model(input_ids=ids, output_attentions=True, use_cache=False).attentions)
+    base.set_attn_implementation(implementation)
+    return float((maps.amax(-1) - 1 / torch.arange(1, ids.shape[1] + 1)).mean())
+
+
+def write_expected(path, config, case, inputs, exact, base_nll, descent):
+    logits, nll, loss, grads = exact
+    losses, norms, last, final = descent
+    writer = gguf.GGUFWriter(path, "golden")
+    for package in (torch, transformers, peft):
+        writer.add_string(f"golden.version.{package.__name__}", package.__version__)
+    writer.add_float32("golden.lora_alpha", case["lora"]["lora_alpha"])
+    for key in ("lr", "weight_decay", "eps"):
+        writer.add_float32(f"golden.adamw.{key}", case["adamw"][key])
+    writer.add_float32("golden.adamw.beta1", case["adamw"]["betas"][0])
+    writer.add_float32("golden.adamw.beta2", case["adamw"]["betas"][1])
+    writer.add_float32("golden.clip", case["clip"])
+    for key, array in inputs.items():
+        writer.add_tensor(key, array)
+    floats = {"logits": logits, "nll": nll, "loss": [loss], "base.nll": base_nll, "curve.loss": losses, "curve.grad_norm": norms,
+              "curve.last_loss": [last]}
+    floats |= {f"grad.{name}": array for name, array in export.adapter_tensors(config, grads)}
+    for module, (a, b) in final.items():
+        floats |= {f"final.{export.stem(module)}.weight.lora_{side}": [norm] for side, norm in (("a", a), ("b", b))}
+    for key, array in floats.items():
+        writer.add_tensor(key, np.ascontiguousarray(array, np.float32))
+    export.finish(writer)
+
+
+def make(name, case, folder):
+    random = np.random.default_rng([ord(c) for c in name])
+    shape = {k: v for k, v in case.items() if k not in ("config", "pre", "lora", "lengths", "adamw", "clip", "types")}
+    words = vocabulary(case["pre"])
+    config = case["config"](vocab_size=len(words["tokens"]), num_hidden_layers=2, max_position_embeddings=256, **shape)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    packed = random_weights(random, model, config, case.get("types"))
+    state = {key: weight.numpy().copy() for key, weight in model.state_dict().items()}
+    if config.rope_parameters["rope_type"] == "llama3":
+        plain = config.rope_parameters["rope_theta"] ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
+        divisors = export.llama3_divisors(config.rope_parameters, config.head_dim)
+        assert relative(plain / divisors, model.model.rotary_emb.inv_freq.numpy()) < 1e-6 and len(set(divisors.round(3))) > 3
+    inputs = make_inputs(random, case["lengths"], config.vocab_size)
+    with torch.no_grad():
+        base_nll = run(in_double(model), inputs)[1].numpy()
+    model = adapted(model, case, random)
+    exact_model = in_double(model)
+    exact = gradients(exact_model, inputs)
+    worst = agree_with_float32(model, inputs, exact)
+    uneven = attention_is_uneven(model, inputs)
+    assert uneven > 0.15, f"attention is too flat: {uneven}"
+    assert relative(exact[1], base_nll) > 0.05, "the adapter must matter"
+    pairs = lora_pairs(model, lambda w: w.detach().numpy().copy())
+    export.write_model(folder / f"{name}.gguf", config, state, words, f"golden {name}: random", packed)
+    export.write_adapter(folder / f"{name}-lora.gguf", config, pairs, case["lora"]["lora_alpha"], f"golden {name}: random adapter")
+    descent = curve(exact_model, inputs, case)
+    drift = np.abs(np.array(curve(model, inputs, case)[0]) / descent[0] - 1).max()
+    assert drift < 2e-4, f"the float32 curve drifts by {drift}: too wild to compare anything with"
+    write_expected(folder / f"{name}-expected.gguf", config, case, inputs, exact, base_nll, descent)
+    size = sum((folder / f"{name}{part}.gguf").stat().st_size for part in ("", "-lora", "-expected"))
+    print(f"{name}: loss {exact[2]:.4f} -> {descent[2]:.4f} in 20 steps, grad norm {descent[1][0]:.2f} (clip {case['clip']}), "
+          f"clipped in {sum(n > case['clip'] for n in descent[1])}, float32 within {worst:.1e} and {drift:.1e} on the curve, attention {uneven:.2f} above even, {len(pairs)} adapted matrices, {size / 1000:.0f} kB")
+
+
+def compare(fresh, kept):
+    """The largest relative difference of a tensor between two files; every name, type and shape must be equal."""
+    a, b = gguf.GGUFReader(fresh), gguf.GGUFReader(kept)
+    if [(t.name, t.tensor_type, list(t.shape)) for t in a.tensors] != [(t.name, t.tensor_type, list(t.shape)) for t in b.tensors]:
+        return float("inf")
+    worst = 0.0
+    for x, y in zip(a.tensors, b.tensors):
+        if np.array_equal(x.data, y.data):
+            continue
+        worst = max(worst, relative(x.data, y.data) if x.data.dtype == np.float32 else float("inf"))
+    return worst
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare with the committed files instead of writing them")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    if not arguments.check:
+        for name, case in CASES.items():
+            make(name, case, GOLDEN)
+        return 0
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, case in CASES.items():
+            make(name, case, Path(folder))
+        for kept in sorted(GOLDEN.glob("*.gguf")):
+            fresh = Path(folder) / kept.name
+            difference = compare(fresh, kept) if fresh.exists() else float("inf")
+            failed += difference > 1e-5
+            print(f"{'not ok' if difference > 1e-5 else 'ok'} - {kept.name} remade within {difference:.1e}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
