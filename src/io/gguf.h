@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/pool.h"
 #include "tensor/dtype.h"
 
 typedef struct gr_gguf gr_gguf;
@@ -135,5 +136,11 @@ const gr_gguf_tensor *gr_gguf_tensor_find(const gr_gguf *g, const char *name); /
 
 /* GR_ERR_UNSUPPORTED when a tensor has a type that Graft cannot decode: the sentence names types and tensors. */
 gr_status gr_gguf_check_types(const gr_gguf *g, gr_error *e);
+
+/* GR_ERR_NUMERIC when a weight decodes to NaN or infinity: the sentence names the first such tensor and element. Reads and
+ * decodes every tensor of a float or quantized type (others, and those of check_types, are passed over), on the pool's
+ * threads (NULL: on the caller's); the answer does not depend on how many. */
+gr_status gr_gguf_check_finite(const gr_gguf *g, gr_pool *pool, gr_error *e);
+gr_status gr_gguf_tensor_check_finite(const gr_gguf *g, const gr_gguf_tensor *t, gr_pool *pool, gr_error *e);
 
 #endif

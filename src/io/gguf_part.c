@@ -48,7 +48,7 @@ bool gr_gguf_name_ok(const uint8_t *name, uint64_t len, uint64_t limit)
   return true;
 }
 
-static size_t scalar_bytes(uint32_t type)
+size_t gr_gguf_scalar_bytes(uint32_t type)
 {
   static const uint8_t bytes[GR_GGUF_TYPE_COUNT] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
   return type < GR_GGUF_TYPE_COUNT ? bytes[type] : 0;
@@ -129,7 +129,7 @@ static gr_status check_bools(parser *p, const gr_gguf_kv *kv)
 /* The elements of kv (type and count known): sets data and bytes. */
 static gr_status parse_elements(parser *p, gr_gguf_kv *kv)
 {
-  size_t each = kv->type == GR_GGUF_STRING ? 8 : scalar_bytes(kv->type);
+  size_t each = kv->type == GR_GGUF_STRING ? 8 : gr_gguf_scalar_bytes(kv->type);
   size_t left = gr_cursor_left(&p->in), at = p->in.at;
   if (kv->count > left / each)
     return gr_fail(p->e, GR_ERR_FORMAT, "key '%s' at byte %zu announces %llu values of type %s, but only %zu bytes of the file remain",
@@ -219,30 +219,31 @@ static gr_status parse_alignment(parser *p)
   return GR_OK;
 }
 
-/* Bytes of a tensor from its type and dimensions, or a refusal: no product may wrap. */
-static gr_status tensor_bytes(parser *p, gr_gguf_tensor *t)
+gr_status gr_gguf_tensor_bytes(const char *name, uint32_t ggml_type, const int64_t ne[4], size_t *out, gr_error *e)
 {
   int32_t elems = 0, block = 0;
-  if (!gr_gguf_block_of(t->ggml_type, &elems, &block)) {
-    const char *name = gr_ggml_type_name(t->ggml_type);
-    return gr_fail(p->e, GR_ERR_FORMAT, "tensor '%s' has type %u%s%s%s, which cannot stand in a file", t->name, t->ggml_type,
-                   name ? " (" : "", name ? name : "", name ? ")" : "");
+  if (!gr_gguf_block_of(ggml_type, &elems, &block)) {
+    const char *type = gr_ggml_type_name(ggml_type);
+    return gr_fail(e, GR_ERR_FORMAT, "tensor '%s' has type %u%s%s%s, which cannot stand in a file", name, ggml_type, type ? " (" : "",
+                   type ? type : "", type ? ")" : "");
   }
-  if (t->ne[0] % elems)
-    return gr_fail(p->e, GR_ERR_FORMAT, "tensor '%s' has rows of %lld elements, not a multiple of the %d in a block of %s", t->name,
-                   (long long)t->ne[0], elems, gr_ggml_type_name(t->ggml_type));
+  for (int d = 0; d < 4; d++)
+    if (ne[d] <= 0) return gr_fail(e, GR_ERR_FORMAT, "tensor '%s': dimension %d is %lld", name, d, (long long)ne[d]);
+  if (ne[0] % elems)
+    return gr_fail(e, GR_ERR_FORMAT, "tensor '%s' has rows of %lld elements, not a multiple of the %d in a block of %s", name,
+                   (long long)ne[0], elems, gr_ggml_type_name(ggml_type));
   size_t bytes = (size_t)block;
   int64_t count = 1;
-  bool fits = gr_mul_size(bytes, (size_t)(t->ne[0] / elems), &bytes);
+  bool fits = gr_mul_size(bytes, (size_t)(ne[0] / elems), &bytes);
   for (int d = 0; d < 4 && fits; d++) {
-    fits = t->ne[d] <= INT64_MAX / count;
-    if (fits) count *= t->ne[d];
-    if (fits && d > 0) fits = gr_mul_size(bytes, (size_t)t->ne[d], &bytes);
+    fits = ne[d] <= INT64_MAX / count;
+    if (fits) count *= ne[d];
+    if (fits && d > 0) fits = gr_mul_size(bytes, (size_t)ne[d], &bytes);
   }
   if (!fits)
-    return gr_fail(p->e, GR_ERR_FORMAT, "tensor '%s' has dimensions %lld x %lld x %lld x %lld, whose product overflows", t->name,
-                   (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3]);
-  t->bytes = bytes;
+    return gr_fail(e, GR_ERR_FORMAT, "tensor '%s' has dimensions %lld x %lld x %lld x %lld, whose product overflows", name,
+                   (long long)ne[0], (long long)ne[1], (long long)ne[2], (long long)ne[3]);
+  *out = bytes;
   return GR_OK;
 }
 
@@ -255,15 +256,14 @@ static gr_status parse_tensor(parser *p, uint64_t number, gr_gguf_tensor *t, uin
   t->n_dims = (int)n_dims;
   for (int d = 0; d < 4; d++) {
     uint64_t ne = d < t->n_dims ? gr_cursor_u64(&p->in) : 1;
-    if (!p->in.failed && (ne == 0 || ne > INT64_MAX))
-      return gr_fail(p->e, GR_ERR_FORMAT, "tensor '%s': dimension %d is %llu", t->name, d, (unsigned long long)ne);
+    if (ne > INT64_MAX) return gr_fail(p->e, GR_ERR_FORMAT, "tensor '%s': dimension %d is %llu", t->name, d, (unsigned long long)ne);
     t->ne[d] = (int64_t)ne;
   }
   t->ggml_type = gr_cursor_u32(&p->in);
   *offset = gr_cursor_u64(&p->in);
   if (p->in.failed) return fail_end(p, "tensor", number);
   t->has_dtype = gr_dtype_from_ggml(t->ggml_type, &t->dtype);
-  return tensor_bytes(p, t);
+  return gr_gguf_tensor_bytes(t->name, t->ggml_type, t->ne, &t->bytes, p->e);
 }
 
 static gr_status place_tensor(parser *p, gr_gguf_tensor *t, uint64_t offset, uint64_t data_at)

@@ -28,6 +28,12 @@ const gr_gguf_kv *gr_gguf_part_find(const gr_gguf_part *part, const char *key);
 /* Elements and bytes of a block of a ggml type that may stand in a file; false for unassigned and activation-only numbers. */
 bool gr_gguf_block_of(uint32_t ggml_type, int32_t *elems, int32_t *bytes);
 
+size_t gr_gguf_scalar_bytes(uint32_t type); /* of a value type; 0 for strings, arrays and unknown numbers */
+
+/* Bytes of a tensor from its type and dimensions (1 where it has none), or a refusal: no dimension is below 1, rows are whole
+ * blocks, no product wraps. */
+gr_status gr_gguf_tensor_bytes(const char *name, uint32_t ggml_type, const int64_t ne[4], size_t *out, gr_error *e);
+
 /* A printable name: 1 to `limit` bytes of printable ASCII. */
 bool gr_gguf_name_ok(const uint8_t *name, uint64_t len, uint64_t limit);
 
