@@ -1,11 +1,11 @@
 /* y = a + b, with b repeated to a's shape (i mod n along each dimension).
  * Gradient: da = dy, db = dy summed over the repeats. */
-#include "ops/op.h"
+#include "ops/reference.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
 {
   GR_TRY(gr_infer_need_f32(c, "add", 3, e));
-  if (!gr_shape_repeats(c->in[1]->ne, c->in[0]->ne)) {
+  if (!gr_tensor_repeats(c->in[1], c->in[0])) {
     char a[160], b[160];
     return gr_fail(e, GR_ERR_MISMATCH, "add: %s cannot be repeated to the shape of %s", gr_tensor_describe(c->in[1], b, sizeof b),
                    gr_tensor_describe(c->in[0], a, sizeof a));
@@ -26,12 +26,8 @@ static gr_status backward(gr_backward *b, gr_error *e)
 static void reference(const gr_op_call *c)
 {
   const gr_array *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
-  for (int64_t i3 = 0; i3 < y->ne[3]; i3++)
-    for (int64_t i2 = 0; i2 < y->ne[2]; i2++)
-      for (int64_t i1 = 0; i1 < y->ne[1]; i1++)
-        for (int64_t i0 = 0; i0 < y->ne[0]; i0++)
-          gr_array_set(y, i0, i1, i2, i3,
-                       gr_array_get(a, i0, i1, i2, i3) + gr_array_get(b, i0 % b->ne[0], i1 % b->ne[1], i2 % b->ne[2], i3 % b->ne[3]));
+  for (gr_row r = { 0 }; gr_row_valid(&r, y); gr_row_next(&r, y))
+    for (int64_t i = 0; i < y->ne[0]; i++) gr_row_set(y, i, &r, gr_row_get(a, i, &r) + gr_row_get_mod(b, i, &r));
 }
 
 static void cost(const gr_op_call *c, gr_cost *k)

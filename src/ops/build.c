@@ -193,3 +193,35 @@ gr_status gr_infer_need_f32(const gr_infer *c, const char *op, unsigned mask, gr
     }
   return GR_OK;
 }
+
+bool gr_tensor_same_shape(const gr_tensor *a, const gr_tensor *b)
+{
+  return gr_shape_equal(a->ne, b->ne) && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
+}
+
+bool gr_tensor_repeats(const gr_tensor *part, const gr_tensor *whole)
+{
+  if (!gr_shape_repeats(part->ne, whole->ne)) return false;
+  for (int i = 0; i < GR_DIMS; i++)
+    if (part->dim[i] != whole->dim[i] && !(part->dim[i] == GR_DIM_STATIC && part->ne[i] == 1)) return false;
+  return true;
+}
+
+gr_status gr_infer_need_same(const char *op, const gr_tensor *a, const gr_tensor *b, gr_error *e)
+{
+  char x[160], y[160];
+  if (gr_tensor_same_shape(a, b)) return GR_OK;
+  return gr_fail(e, GR_ERR_MISMATCH, "%s: %s and %s differ in shape", op, gr_tensor_describe(a, x, sizeof x),
+                 gr_tensor_describe(b, y, sizeof y));
+}
+
+gr_status gr_backward_refuse(const gr_backward *b, unsigned mask, const char *what, gr_error *e)
+{
+  for (int i = 0; i < b->node->n_in; i++)
+    if ((mask >> i & 1) && b->wants[i]) {
+      char text[160];
+      return gr_fail(e, GR_ERR_UNSUPPORTED, "%s: %s has no gradient: %s", gr_op_name(b->node->op),
+                     gr_tensor_describe(b->node->in[i], text, sizeof text), what);
+    }
+  return GR_OK;
+}

@@ -3,7 +3,7 @@
  * Gradient: dx[i,t] = sum over j of w[i,j] dy[j,t] = out_prod(w, dy^T); dw = out_prod(x, dy) for an F32 w only: a frozen or
  * quantized weight has no gradient (A5), asking for one is an error in words. */
 #include "base/alloc.h"
-#include "ops/op.h"
+#include "ops/reference.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
 {
@@ -42,7 +42,7 @@ static gr_status backward(gr_backward *b, gr_error *e)
 static void reference(const gr_op_call *c)
 {
   const gr_array *w = &c->in[0], *x = &c->in[1], *y = &c->out[0];
-  double *row = gr_alloc((size_t)w->ne[0] * sizeof *row);
+  double *row = gr_reference_scratch(c, w->ne[0]);
   if (!row) return;
   for (int64_t j = 0; j < w->ne[1]; j++) {
     gr_reference_row(w, j, 0, 0, row);

@@ -117,7 +117,7 @@ typedef struct gr_backward {
   gr_node *node;
   gr_tensor *dout[GR_OUT_MAX];
   bool wants[GR_IN_MAX];
-  gr_tensor *din[GR_IN_MAX]; /* to fill: din[i] has the shape of in[i] */
+  gr_tensor *din[GR_IN_MAX]; /* to fill: din[i] has the shape of in[i]; left NULL where the gradient is zero whatever the data */
 } gr_backward;
 
 typedef struct gr_cost {
@@ -138,6 +138,7 @@ typedef struct gr_op {
   uint8_t inputs_min, inputs_max, outputs;
   uint32_t flags;
   uint16_t saves_in, saves_out; /* bit i: backward may read input / output i. Everything else may be freed before it runs */
+  uint16_t shapes_in;           /* bit i: only the shape of input i is read, never its data; it has no gradient and asks for none */
   size_t params_bytes;
   gr_status (*infer)(gr_infer *, gr_error *);
   gr_status (*backward)(gr_backward *, gr_error *);
@@ -184,6 +185,14 @@ void gr_infer_dim(gr_infer_out *o, int to, const gr_tensor *t, int from);
 void gr_infer_like(gr_infer_out *o, const gr_tensor *t);
 /* GR_OK when every present input i with bit i of mask is F32; else a refusal that names the op and the tensor. */
 gr_status gr_infer_need_f32(const gr_infer *c, const char *op, unsigned mask, gr_error *e);
+
+/* Shapes and tags alike; part can be repeated to whole's shape (a dimension that varies from run to run is met by the same one or by 1). */
+bool gr_tensor_same_shape(const gr_tensor *a, const gr_tensor *b);
+bool gr_tensor_repeats(const gr_tensor *part, const gr_tensor *whole);
+/* "OP: A and B differ in shape" unless they are the same. */
+gr_status gr_infer_need_same(const char *op, const gr_tensor *a, const gr_tensor *b, gr_error *e);
+/* "OP: input i ("what") has no gradient" when one is wanted of any input in mask. */
+gr_status gr_backward_refuse(const gr_backward *b, unsigned mask, const char *what, gr_error *e);
 
 /* References: row (i1,i2,i3) of a (any float or quantized type, rows dense for quantized) decoded into y[ne[0]], as double. */
 void gr_reference_row(const gr_array *a, int64_t i1, int64_t i2, int64_t i3, double *y);

@@ -10,6 +10,10 @@ struct gr_scale_params {
   float s;
 };
 
+struct gr_reshape_params {
+  int64_t ne[GR_DIMS];
+};
+
 struct gr_norm_params {
   float eps;
 };
@@ -21,6 +25,8 @@ struct gr_rope_params {
   int32_t inverse; /* rotate back: the gradient */
 };
 
+/* SWIGLU: silu(gate) * up. GEGLU: gelu(gate) * up with gelu's tanh form. SWIGLU_OAI: g = min(gate, 7), u = clamp(up, -7, 7),
+ * g * sigmoid(1.702 g) * (u + 1). */
 enum { GR_GLU_SWIGLU, GR_GLU_GEGLU, GR_GLU_SWIGLU_OAI };
 struct gr_glu_params {
   int32_t kind;
@@ -31,7 +37,8 @@ struct gr_glu_params {
  * and (window == 0 or pos_q[i] - pos_k[j] < window). s = scale q.k, then softcap*tanh(s/softcap) when softcap > 0; softmax over the
  * visible keys and the sink. A query that sees no key (and has no sink) gives 0, lse = -inf, and no gradient.
  * The keys of a segment stand next to each other in ascending position: kernels rely on it, the reference does not.
- * Outputs: out [dv,H,n], lse [H,n]. Gradients: architectures.md 7.4 (flash form, from saved lse). */
+ * Outputs: out [dv,H,n], lse [H,n] (the sink is in it). attention_back takes q, k, v, pos_q, seg_q, pos_k, seg_k, out, lse, dout in this
+ * order (no sinks: lse has them) and gives dq, dk, dv: the flash form, probabilities recomputed from lse. */
 struct gr_attention_inputs {
   gr_tensor *q, *k, *v, *pos_q, *seg_q, *pos_k, *seg_k, *sinks;
 };
@@ -43,8 +50,9 @@ struct gr_attention_params {
 /* Head and loss. z = scale * (W h + bias + lora_scale * B (A h)), then softcap*tanh(z/softcap) when softcap > 0;
  * nll = logsumexp(z) - z[label]; a label of -1 is masked: nll 0, lse 0, gradient exactly 0 and nothing computed.
  * w [D,V] any type, h [D,n], labels [n] I32; optional bias [V], a [D,r], b [r,V] (F32).
- * Outputs nll [n], lse [n]. Back: dh = gradient of sum(dnll * nll); masked rows exactly 0; outputs dh [D,n] and, with an adapter,
- * da [D,r], db [r,V]. */
+ * Outputs nll [n], lse [n]. Inputs stand in the order of the struct; those of head_loss_back are w, h, labels, lse, dnll, bias, a, b (from
+ * bias on they may be absent). A label outside the vocabulary is masked too: labels are checked where they enter. Back: dh = gradient of
+ * sum(dnll * nll); masked rows exactly 0; outputs dh [D,n] and, with an adapter, da [D,r], db [r,V]. */
 struct gr_head_inputs {
   gr_tensor *w, *h, *labels, *bias, *a, *b;
 };
@@ -52,9 +60,8 @@ struct gr_head_params {
   float scale, softcap, lora_scale;
 };
 
-/* Dropout: keys [2,n] I32 = (sample, token within it), run [4] I32 = (seed low, seed high, step low, step high).
- * Kept elements are scaled by 1/(1-rate). The mask of element (channel c, row t): uniform(seed; step, sample, token, adapter, c) >= rate,
- * from Philox with key seed ^ (adapter << 32 ...) as src/ops/dropout.c states. */
+/* Dropout of x [C,n]: keys [2,n] I32 = (sample, token within it), run [4] I32 = (seed low, seed high, step low, step high).
+ * Kept elements are scaled by 1/(1-rate); 0 <= rate < 1. The mask is stated, and computed, in ops/dropout.h. */
 struct gr_dropout_params {
   float rate;
   int32_t adapter;

@@ -1,7 +1,10 @@
 /* ops.def, expanded: the table of descriptors, and look-up by name. */
+#include <math.h>
 #include <strings.h>
 
+#include "base/alloc.h"
 #include "ops/op.h"
+#include "ops/reference.h"
 #include "quant/quant.h"
 
 #define GR_OP(name, ggml, args, doc) extern const gr_op gr_op_##name;
@@ -51,4 +54,17 @@ void gr_reference_row(const gr_array *a, int64_t i1, int64_t i2, int64_t i3, dou
     gr_quant_decoder(a->dtype)(row + i / d->block_elems * d->block_bytes, piece, n);
     for (int64_t j = 0; j < n; j++) y[i + j] = (double)piece[j];
   }
+}
+
+void gr_reference_fill(const gr_array *a, double v)
+{
+  for (gr_row r = { 0 }; gr_row_valid(&r, a); gr_row_next(&r, a))
+    for (int64_t i = 0; i < a->ne[0]; i++) gr_row_set(a, i, &r, v);
+}
+
+double *gr_reference_scratch(const gr_op_call *c, int64_t n)
+{
+  double *p = gr_calloc((size_t)n, sizeof *p);
+  for (int i = 0; !p && i < c->n_out; i++) gr_reference_fill(&c->out[i], (double)NAN);
+  return p;
 }

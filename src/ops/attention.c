@@ -1,0 +1,136 @@
+/* Attention of grouped heads over segments; the contract stands in ops/params.h. One pass saves the log-sum-exp of each query and
+ * head, from which the backward recomputes probabilities: p = exp(s - lse). A sink is one more logit without a value: it is in lse.
+ * Gradient: attention_back. Positions and segments have none; the sinks are frozen, asking for their gradient is refused. */
+#include "ops/attention.h"
+
+#include "base/alloc.h"
+
+static gr_status need_index(const gr_infer *c, const char *op, int i, int64_t n, uint8_t dim, const char *what, gr_error *e)
+{
+  const gr_tensor *t = c->in[i];
+  char text[160];
+  gr_tensor_describe(t, text, sizeof text);
+  if (t->dtype != GR_I32) return gr_fail(e, GR_ERR_UNSUPPORTED, "%s: positions and segments must be I32, not %s", op, text);
+  if (t->ne[0] != n || t->dim[0] != dim || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1)
+    return gr_fail(e, GR_ERR_MISMATCH, "%s: %s needs one number for each %s", op, text, what);
+  return GR_OK;
+}
+
+gr_status gr_attention_check(const gr_infer *c, const char *op, gr_error *e)
+{
+  const struct gr_attention_params *p = c->params;
+  const gr_tensor *q = c->in[GR_ATTN_Q], *k = c->in[GR_ATTN_K], *v = c->in[GR_ATTN_V];
+  char a[160], b[160], d[160];
+  GR_TRY(gr_infer_need_f32(c, op, 7, e));
+  gr_tensor_describe(q, a, sizeof a);
+  gr_tensor_describe(k, b, sizeof b);
+  gr_tensor_describe(v, d, sizeof d);
+  if (q->ne[3] != 1 || k->ne[3] != 1 || v->ne[3] != 1)
+    return gr_fail(e, GR_ERR_UNSUPPORTED, "%s: no batch dimension, got %s, %s, %s (sequences are segments)", op, a, b, d);
+  if (q->ne[0] != k->ne[0]) return gr_fail(e, GR_ERR_MISMATCH, "%s: heads of %s and %s differ in size", op, a, b);
+  if (k->ne[1] != v->ne[1] || k->ne[2] != v->ne[2] || k->dim[2] != v->dim[2])
+    return gr_fail(e, GR_ERR_MISMATCH, "%s: keys %s and values %s differ in heads or number", op, b, d);
+  if (k->ne[1] < 1 || q->ne[1] % k->ne[1])
+    return gr_fail(e, GR_ERR_MISMATCH, "%s: the heads of %s are not a multiple of those of %s", op, a, b);
+  if (!isfinite(p->scale) || !(p->softcap >= 0 && isfinite(p->softcap)) || p->window < 0)
+    return gr_fail(e, GR_ERR_NUMERIC, "%s: scale %g, softcap %g, window %d: finite numbers are needed, the last two not negative", op,
+                   (double)p->scale, (double)p->softcap, (int)p->window);
+  for (int i = GR_ATTN_POS_Q; i <= GR_ATTN_SEG_Q; i++) GR_TRY(need_index(c, op, i, q->ne[2], q->dim[2], "query", e));
+  for (int i = GR_ATTN_POS_K; i <= GR_ATTN_SEG_K; i++) GR_TRY(need_index(c, op, i, k->ne[2], k->dim[2], "key", e));
+  return GR_OK;
+}
+
+static gr_status infer(gr_infer *c, gr_error *e)
+{
+  const gr_tensor *q = c->in[GR_ATTN_Q], *v = c->in[GR_ATTN_V], *sinks = c->n_in > GR_ATTN_SINKS ? c->in[GR_ATTN_SINKS] : NULL;
+  GR_TRY(gr_attention_check(c, "attention", e));
+  if (sinks) {
+    char text[160];
+    GR_TRY(gr_infer_need_f32(c, "attention", 1u << GR_ATTN_SINKS, e));
+    if (sinks->ne[0] != q->ne[1] || sinks->ne[1] != 1 || sinks->ne[2] != 1 || sinks->ne[3] != 1)
+      return gr_fail(e, GR_ERR_MISMATCH, "attention: sinks %s need one number for each head", gr_tensor_describe(sinks, text, sizeof text));
+  }
+  gr_infer_dim(&c->out[0], 0, v, 0);
+  for (int i = 1; i < 3; i++) {
+    gr_infer_dim(&c->out[0], i, q, i);
+    gr_infer_dim(&c->out[1], i - 1, q, i);
+  }
+  return GR_OK;
+}
+
+static gr_status backward(gr_backward *b, gr_error *e)
+{
+  gr_tensor **in = b->node->in, **out = b->node->out;
+  GR_TRY(gr_backward_refuse(b, 0x78, "positions and segments are integers", e));
+  GR_TRY(gr_backward_refuse(b, 1u << GR_ATTN_SINKS, "attention sinks are frozen", e));
+  if (b->dout[1]) return gr_fail(e, GR_ERR_UNSUPPORTED, "attention: no gradient passes through the log-sum-exp");
+  if (!b->dout[0] || !(b->wants[0] || b->wants[1] || b->wants[2])) return GR_OK;
+  struct gr_attention_inputs x = { in[GR_ATTN_Q],     in[GR_ATTN_K],     in[GR_ATTN_V],     in[GR_ATTN_POS_Q],
+                                   in[GR_ATTN_SEG_Q], in[GR_ATTN_POS_K], in[GR_ATTN_SEG_K], NULL };
+  gr_tensor *dq = gr_attention_back(b->graph, &x, out[0], out[1], b->dout[0], (const void *)b->node->params);
+  if (!dq) return GR_OK;
+  for (int i = 0; i < 3; i++)
+    if (b->wants[i]) b->din[i] = dq->node->out[i];
+  return GR_OK;
+}
+
+/* One query of one head: scores of the visible keys, their log-sum-exp, the weighted values. s has room for every key. */
+static void attend(const gr_op_call *c, int64_t h, int64_t i, double *s)
+{
+  const gr_array *v = &c->in[GR_ATTN_V], *sinks = &c->in[GR_ATTN_SINKS], *out = &c->out[0], *lse = &c->out[1];
+  bool sink = c->n_in > GR_ATTN_SINKS && sinks->ne[0] > 0;
+  int64_t hk = h / (c->in[GR_ATTN_Q].ne[1] / v->ne[1]), m = v->ne[2];
+  double max = sink ? gr_array_get(sinks, h, 0, 0, 0) : -HUGE_VAL, total = 0, slope;
+  for (int64_t j = 0; j < m; j++) {
+    s[j] = gr_attention_visible(c, i, j) ? gr_attention_score(c, h, hk, i, j, &slope) : -HUGE_VAL;
+    if (!(s[j] <= max)) max = s[j];
+  }
+  if (sink) total += exp(gr_array_get(sinks, h, 0, 0, 0) - max);
+  for (int64_t j = 0; j < m; j++) total += s[j] == -HUGE_VAL ? 0 : exp(s[j] - max);
+  double l = total == 0 ? -HUGE_VAL : max + log(total);
+  gr_array_set(lse, h, i, 0, 0, l);
+  for (int64_t d = 0; d < v->ne[0]; d++) {
+    double sum = 0;
+    for (int64_t j = 0; j < m; j++)
+      if (s[j] != -HUGE_VAL) sum += exp(s[j] - l) * gr_array_get(v, d, hk, j, 0);
+    gr_array_set(out, d, h, i, 0, sum);
+  }
+}
+
+static void reference(const gr_op_call *c)
+{
+  double *s = gr_reference_scratch(c, c->in[GR_ATTN_V].ne[2]);
+  if (!s) return;
+  for (int64_t i = 0; i < c->out[0].ne[2]; i++)
+    for (int64_t h = 0; h < c->out[0].ne[1]; h++) attend(c, h, i, s);
+  gr_free(s);
+}
+
+/* All pairs are counted: which of them are visible is data. */
+static void cost(const gr_op_call *c, gr_cost *k)
+{
+  const gr_array *q = &c->in[GR_ATTN_Q], *v = &c->in[GR_ATTN_V];
+  double pairs = (double)q->ne[1] * (double)q->ne[2] * (double)v->ne[2];
+  *k = (gr_cost){ .flops = 2 * pairs * (double)(q->ne[0] + v->ne[0]),
+                  .bytes_read = 4 * (double)(gr_array_count(q) + gr_array_count(&c->in[GR_ATTN_K]) + gr_array_count(v)),
+                  .bytes_written = 4 * (double)(gr_array_count(&c->out[0]) + gr_array_count(&c->out[1])) };
+}
+
+gr_tensor *gr_attention(gr_graph *g, const struct gr_attention_inputs *in, const struct gr_attention_params *p)
+{
+  gr_tensor *x[] = { in->q, in->k, in->v, in->pos_q, in->seg_q, in->pos_k, in->seg_k, in->sinks };
+  return gr_graph_node(g, GR_OP_attention, x, in->sinks ? 8 : 7, p);
+}
+
+const gr_op gr_op_attention = {
+  .inputs_min = 7,
+  .inputs_max = 8,
+  .outputs = 2,
+  .saves_in = 0x7f,
+  .saves_out = 3,
+  .params_bytes = sizeof(struct gr_attention_params),
+  .infer = infer,
+  .backward = backward,
+  .reference = reference,
+  .cost = cost,
+};

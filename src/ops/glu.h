@@ -1,0 +1,35 @@
+/* The gated units, in double: the one place that holds their formulas (architectures.md 3.5 and 7.3), for glu and glu_back. */
+#ifndef GR_OPS_GLU_H
+#define GR_OPS_GLU_H
+#include <math.h>
+
+#include "ops/params.h"
+#include "ops/reference.h"
+
+enum { GR_GLU_KINDS = GR_GLU_SWIGLU_OAI + 1 };
+
+/* y = act(g) * u, and its derivatives. */
+typedef struct gr_glu_value {
+  double y, dg, du;
+} gr_glu_value;
+
+static inline gr_glu_value gr_glu_reference(int kind, double g, double u)
+{
+  if (kind == GR_GLU_GEGLU) {
+    /* sqrt(2/pi); gelu(g) = g (1 + tanh(c (g + 0.044715 g^3))) / 2 */
+    const double c = 0.79788456080286535588, k = 0.044715;
+    double t = tanh(c * (g + k * g * g * g));
+    double slope = 0.5 * (1 + t) + 0.5 * g * (1 - t * t) * c * (1 + 3 * k * g * g), act = 0.5 * g * (1 + t);
+    return (gr_glu_value){ act * u, u * slope, act };
+  }
+  if (kind == GR_GLU_SWIGLU_OAI) {
+    const double alpha = 1.702, limit = 7; /* comparisons are written so that a NaN stays one */
+    double gc = g > limit ? limit : g, uc = u < -limit ? -limit : u > limit ? limit : u;
+    double s = gr_reference_sigmoid(alpha * gc), act = gc * s;
+    return (gr_glu_value){ act * (uc + 1), g > limit ? 0 : (uc + 1) * s * (1 + alpha * gc * (1 - s)), u < -limit || u > limit ? 0 : act };
+  }
+  double s = gr_reference_sigmoid(g), act = g * s;
+  return (gr_glu_value){ act * u, u * s * (1 + g * (1 - s)), act };
+}
+
+#endif

@@ -1,0 +1,53 @@
+/* y = a * b, with b repeated to a's shape (i mod n along each dimension).
+ * Gradient: da = dy * b, db = dy * a summed over the repeats. */
+#include "ops/reference.h"
+
+static gr_status infer(gr_infer *c, gr_error *e)
+{
+  GR_TRY(gr_infer_need_f32(c, "mul", 3, e));
+  if (!gr_tensor_repeats(c->in[1], c->in[0])) {
+    char a[160], b[160];
+    return gr_fail(e, GR_ERR_MISMATCH, "mul: %s cannot be repeated to the shape of %s", gr_tensor_describe(c->in[1], b, sizeof b),
+                   gr_tensor_describe(c->in[0], a, sizeof a));
+  }
+  gr_infer_like(&c->out[0], c->in[0]);
+  return GR_OK;
+}
+
+static gr_status backward(gr_backward *b, gr_error *e)
+{
+  (void)e;
+  gr_tensor *dy = b->dout[0], *lhs = b->node->in[0], *rhs = b->node->in[1];
+  if (b->wants[0]) b->din[0] = gr_mul(b->graph, dy, rhs);
+  if (b->wants[1]) {
+    gr_tensor *d = gr_mul(b->graph, dy, lhs);
+    b->din[1] = gr_tensor_same_shape(rhs, lhs) ? d : gr_repeat_back(b->graph, d, rhs);
+  }
+  return GR_OK;
+}
+
+static void reference(const gr_op_call *c)
+{
+  const gr_array *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
+  for (gr_row r = { 0 }; gr_row_valid(&r, y); gr_row_next(&r, y))
+    for (int64_t i = 0; i < y->ne[0]; i++) gr_row_set(y, i, &r, gr_row_get(a, i, &r) * gr_row_get_mod(b, i, &r));
+}
+
+static void cost(const gr_op_call *c, gr_cost *k)
+{
+  double n = (double)gr_array_count(&c->out[0]);
+  *k = (gr_cost){ .flops = n, .bytes_read = 4 * (n + (double)gr_array_count(&c->in[1])), .bytes_written = 4 * n };
+}
+
+gr_tensor *gr_mul(gr_graph *g, gr_tensor *a, gr_tensor *b) { return gr_graph_node(g, GR_OP_mul, (gr_tensor *[]){ a, b }, 2, NULL); }
+
+const gr_op gr_op_mul = {
+  .inputs_min = 2,
+  .inputs_max = 2,
+  .outputs = 1,
+  .saves_in = 3,
+  .infer = infer,
+  .backward = backward,
+  .reference = reference,
+  .cost = cost,
+};
