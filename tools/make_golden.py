@@ -357,9 +357,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name, case in CASES.items():
             make(name, case, Path(folder))
-        for kept in sorted(GOLDEN.glob("*.gguf")):
-            fresh = Path(folder) / kept.name
-            difference = compare(fresh, kept) if fresh.exists() else float("inf")
+        for fresh in sorted(Path(folder).glob("*.gguf")):
+            kept = GOLDEN / fresh.name
+            difference = compare(fresh, kept) if kept.exists() else float("inf")
             failed += difference > 1e-5
             print(f"{'not ok' if difference > 1e-5 else 'ok'} - {kept.name} remade within {difference:.1e}")
     return 1 if failed else 0
