@@ -1,0 +1,186 @@
+/* Recorded answers of other tokenizers (shared/data/tokenizer and others; SOURCES.md there says who gave them), and the
+ * answers that hostile files get. */
+#include "check.h"
+
+#include <jansson.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "text/tokenizer.h"
+
+static gr_tokenizer *load(const char *path)
+{
+  gr_error e = { 0 };
+  gr_gguf *g;
+  gr_tokenizer *t;
+  assert_ok(gr_gguf_open(&g, path, &e), &e);
+  assert_ok(gr_tokenizer_create(&t, g, &e), &e);
+  gr_gguf_close(g); /* a tokenizer keeps nothing of the file */
+  return t;
+}
+
+static void expect_ids(const gr_tokenizer *t, const char *text, size_t n, unsigned flags, const int32_t *ids, size_t count,
+                       const char *what)
+{
+  gr_error e = { 0 };
+  gr_tokens tokens = { 0 };
+  assert_ok(gr_tokenizer_encode(t, text, n, flags, &tokens, &e), &e);
+  size_t same = 0;
+  while (same < count && same < tokens.count && ids[same] == tokens.ids[same]) same++;
+  if (same != count || same != tokens.count)
+    fail_msg("%s: %zu tokens, expected %zu; from place %zu on they differ (%d, expected %d)", what, tokens.count, count, same,
+             same < tokens.count ? tokens.ids[same] : -1, same < count ? ids[same] : -1);
+  gr_tokens_free(&tokens);
+}
+
+static char *read_all(const char *path, size_t *n)
+{
+  gr_error e = { 0 };
+  char *data;
+  assert_ok(gr_file_read(path, 64 << 20, &data, n, &e), &e);
+  return data;
+}
+
+/* FILE.inp holds texts with a line "__ggml_vocab_test__" between them, FILE.out a line of ids for each. */
+static size_t check_inp_out(const char *vocabulary, const char *vectors)
+{
+  static const char separator[] = "\n__ggml_vocab_test__\n";
+  char path[512];
+  snprintf(path, sizeof path, SHARED_DATA "tokenizer/%s", vocabulary);
+  gr_tokenizer *t = load(path);
+  size_t n, checked = 0;
+  snprintf(path, sizeof path, SHARED_DATA "tokenizer/%s.inp", vectors);
+  char *texts = read_all(path, &n);
+  snprintf(path, sizeof path, SHARED_DATA "tokenizer/%s.out", vectors);
+  char *answers = read_all(path, &n), *line = answers;
+  for (char *text = texts, *next; text; text = next, checked++) {
+    char *end = strstr(text, separator);
+    next = end ? end + strlen(separator) : NULL;
+    size_t length = end ? (size_t)(end - text) : strlen(text);
+    int32_t ids[4096];
+    size_t count = 0;
+    char *line_end = strchr(line, '\n');
+    if (!line_end) line_end = line + strlen(line);
+    for (char *p = line, *after; p < line_end; p = after) {
+      ids[count] = (int32_t)strtol(p, &after, 10);
+      if (after == p || after > line_end) break;
+      count++;
+    }
+    line = *line_end ? line_end + 1 : line_end;
+    expect_ids(t, text, length, 0, ids, count, vectors);
+  }
+  gr_free(texts);
+  gr_free(answers);
+  gr_tokenizer_free(t);
+  return checked;
+}
+
+static void test_ggml_vectors(void **state)
+{
+  (void)state;
+  require_shared();
+  assert_int_equal(check_inp_out("ggml-vocab-gpt-2.gguf", "ggml-vocab-gpt-2.gguf"), 47);
+  assert_int_equal(check_inp_out("ggml-vocab-llama-spm.gguf", "ggml-vocab-llama-spm.gguf"), 47);
+  assert_int_equal(check_inp_out("ggml-vocab-qwen3.gguf", "ggml-vocab-qwen2.gguf"), 47);
+}
+
+/* Calls each for every line of a file of JSON objects; returns how many there were. */
+static size_t each_line(const char *path, void (*each)(const gr_tokenizer *t, json_t *row), const gr_tokenizer *t)
+{
+  size_t n, rows = 0;
+  char *data = read_all(path, &n);
+  for (char *line = data, *end; line < data + n; line = end + 1) {
+    end = memchr(line, '\n', (size_t)(data + n - line));
+    if (!end) end = data + n;
+    if (end == line) continue;
+    json_t *row = json_loadb(line, (size_t)(end - line), JSON_ALLOW_NUL, NULL);
+    assert_non_null(row);
+    each(t, row);
+    json_decref(row);
+    rows++;
+  }
+  gr_free(data);
+  return rows;
+}
+
+static size_t get_ids(json_t *array, int32_t *ids)
+{
+  size_t n = json_array_size(array);
+  assert_true(n <= 4096);
+  for (size_t i = 0; i < n; i++) ids[i] = (int32_t)json_integer_value(json_array_get(array, i));
+  return n;
+}
+
+static void check_row(const gr_tokenizer *t, json_t *row)
+{
+  json_t *text = json_object_get(row, "text"), *array = json_object_get(row, "ids");
+  const char *name = json_string_value(json_object_get(row, "name"));
+  int32_t ids[4096];
+  size_t count = get_ids(array, ids), n = json_string_length(text);
+  expect_ids(t, json_string_value(text), n, GR_ENCODE_PARSE_CONTROL, ids, count, name);
+  gr_buf back = { 0 };
+  gr_error e = { 0 };
+  assert_ok(gr_tokenizer_decode(t, ids, count, GR_DECODE_CONTROL, &back, &e), &e);
+  assert_int_equal(back.len, n);
+  assert_memory_equal(back.data ? back.data : "", json_string_value(text), n);
+  gr_buf_free(&back);
+}
+
+static void test_json_vectors(void **state)
+{
+  (void)state;
+  require_shared();
+  gr_tokenizer *t = load(SHARED_DATA "tokenizer/ggml-vocab-gpt-2.gguf");
+  assert_int_equal(each_line(SHARED_DATA "tokenizer/tjs-openai-community__gpt2.jsonl", check_row, t), 26);
+  gr_tokenizer_free(t);
+  t = load(SHARED_DATA "tokenizer/ggml-vocab-qwen3.gguf");
+  assert_int_equal(each_line(SHARED_DATA "tokenizer/tjs-Xenova__Qwen1.5-0.5B-Chat.jsonl", check_row, t), 25);
+  assert_int_equal(each_line(SHARED_DATA "tokenizer/qwen3-extra-vectors.jsonl", check_row, t), 32);
+  gr_tokenizer_free(t);
+}
+
+/* Rendered chats: llama.cpp's ids, and a mask that is 1 for the tokens whose first byte lies in a trained span. */
+static void check_rendering(const gr_tokenizer *t, json_t *row)
+{
+  json_t *text = json_object_get(row, "text"), *array = json_object_get(row, "ids"), *mask = json_object_get(row, "mask");
+  if (!array) return;
+  int32_t ids[4096];
+  size_t count = get_ids(array, ids);
+  expect_ids(t, json_string_value(text), json_string_length(text), GR_ENCODE_PARSE_CONTROL, ids, count,
+             json_string_value(json_object_get(row, "case")));
+  if (!mask) return;
+  gr_error e = { 0 };
+  gr_tokens tokens = { 0 };
+  assert_ok(gr_tokenizer_encode(t, json_string_value(text), json_string_length(text), GR_ENCODE_PARSE_CONTROL, &tokens, &e), &e);
+  json_t *spans = json_object_get(row, "train_byte_spans"), *span;
+  assert_int_equal(json_array_size(mask), tokens.count);
+  for (size_t i = 0; i < tokens.count; i++) {
+    size_t k;
+    int inside = 0;
+    json_array_foreach(spans, k, span)
+    {
+      inside |= tokens.at[i] >= json_integer_value(json_array_get(span, 0)) && tokens.at[i] < json_integer_value(json_array_get(span, 1));
+    }
+    assert_int_equal(inside, json_integer_value(json_array_get(mask, i)));
+  }
+  gr_tokens_free(&tokens);
+}
+
+static void test_renderings(void **state)
+{
+  (void)state;
+  require_shared();
+  gr_tokenizer *t = load(SHARED_DATA "tokenizer/ggml-vocab-qwen3.gguf");
+  assert_int_equal(each_line(SHARED_DATA "templates/golden-render.jsonl", check_rendering, t), 154);
+  gr_tokenizer_free(t);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_ggml_vectors),
+    cmocka_unit_test(test_json_vectors),
+    cmocka_unit_test(test_renderings),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
