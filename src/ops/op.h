@@ -131,6 +131,7 @@ enum {
   GR_OP_INPLACE = 2,     /* output 0 is input 0, written in place (a leaf of kind STATE) */
   GR_OP_KEEP = 4,        /* never recomputed: its outputs are kept (routing, random choices) */
   GR_OP_FUSED = 8,       /* made by the fusion pass only; has no backward */
+  GR_OP_ALIAS = 32,      /* output 0 may take the storage of a contiguous input 0 of the same size: every kernel allows it */
   GR_OP_NO_BACKWARD = 16 /* a gradient through it is refused in words (it is itself a backward op, or moves integers) */
 };
 

@@ -1,0 +1,215 @@
+/* Graph to schedule: drop what no output needs, recompute layers, fuse patterns. Each step maps a list of nodes to a list of
+ * nodes and may redirect the inputs of later ones; none changes what an output's value is. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "graph/plan.h"
+
+/* ---- dropping ---- */
+
+static void need_tensor(bool *needed, const gr_tensor *t)
+{
+  needed[t->id] = true;
+  if (t->base) needed[t->base->id] = true;
+}
+
+static bool node_needed(const bool *needed, const gr_node *node)
+{
+  for (int k = 0; k < node->n_out; k++)
+    if (needed[node->out[k]->id]) return true;
+  return false;
+}
+
+/* A node that writes a leaf in place (the KV cache) is needed for its effect: its reader takes its output, a view. */
+static gr_status drop_unneeded(gr_plan *p, gr_error *e)
+{
+  bool *needed = gr_calloc(p->graph->n_tensors, sizeof *needed);
+  if (!needed) return gr_fail_memory(e, p->graph->n_tensors);
+  for (size_t i = 0; i < p->n_outputs; i++) need_tensor(needed, p->outputs[i]);
+  for (size_t i = p->n_schedule; i-- > 0;) {
+    const gr_node *node = p->schedule[i];
+    for (int k = 0; k < node->n_in && node_needed(needed, node); k++)
+      if (node->in[k]) need_tensor(needed, node->in[k]);
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < p->n_schedule; i++)
+    if (node_needed(needed, p->schedule[i])) p->schedule[kept++] = p->schedule[i];
+  p->n_schedule = kept;
+  gr_free(needed);
+  return GR_OK;
+}
+
+/* ---- recompute ---- */
+
+/* clone[t]: the recomputed twin of a forward tensor of the layer at hand. A tensor that another layer's forward reads is alive
+ * anyway (it is that layer's input), and so is one an op of kind KEEP made; those have no twin. */
+struct recompute {
+  gr_plan *plan;
+  gr_tensor **clone;
+  uint8_t *kept;
+  size_t n;
+  gr_node **out;
+  size_t n_out, cap;
+};
+
+static bool layer_recomputed(const gr_plan *p, int32_t layer)
+{
+  return layer >= 0 && (size_t)layer < p->options.n_layers && p->options.recompute && p->options.recompute[layer];
+}
+
+static gr_status emit(struct recompute *r, gr_node *node, gr_error *e)
+{
+  if (!gr_grow((void **)&r->out, &r->cap, r->n_out + 1, sizeof(gr_node *))) return gr_fail_memory(e, r->cap * sizeof(gr_node *));
+  r->out[r->n_out++] = node;
+  return GR_OK;
+}
+
+static void mark_kept(struct recompute *r)
+{
+  const gr_plan *p = r->plan;
+  for (size_t i = 0; i < p->n_schedule; i++) {
+    const gr_node *node = p->schedule[i];
+    if (node->phase != GR_PHASE_FORWARD) continue;
+    for (int k = 0; k < node->n_in; k++) {
+      const gr_tensor *t = node->in[k];
+      if (!t || !t->node || t->node->layer == node->layer) continue;
+      r->kept[t->id] = 1;
+      r->kept[gr_tensor_root(t)->id] = 1;
+    }
+    if (gr_op_get(node->op)->flags & (GR_OP_KEEP | GR_OP_INPLACE))
+      for (int k = 0; k < node->n_out; k++) r->kept[node->out[k]->id] = 1;
+  }
+  for (size_t i = 0; i < p->n_outputs; i++) r->kept[p->outputs[i]->id] = 1;
+}
+
+static gr_status twin(struct recompute *r, gr_tensor *t, gr_tensor **out, gr_error *e)
+{
+  *out = t;
+  if (!t || !t->node || t->id >= r->n || t->node->phase != GR_PHASE_FORWARD || r->kept[t->id] || !layer_recomputed(r->plan, t->node->layer))
+    return GR_OK;
+  if (!r->clone[t->id]) {
+    gr_node *node = t->node;
+    gr_tensor *in[GR_IN_MAX] = { 0 };
+    for (int k = 0; k < node->n_in; k++) GR_TRY(twin(r, node->in[k], &in[k], e));
+    gr_graph *g = r->plan->graph;
+    g->layer = node->layer;
+    g->phase = GR_PHASE_RECOMPUTE;
+    gr_tensor *first = gr_graph_node(g, node->op, in, node->n_in, node->params);
+    if (!first) return gr_graph_status(g, e);
+    for (int k = 0; k < node->n_out; k++) {
+      r->clone[node->out[k]->id] = first->node->out[k];
+      first->node->out[k]->name = node->out[k]->name;
+    }
+    first->node->name = node->name;
+    GR_TRY(emit(r, first->node, e));
+  }
+  *out = r->clone[t->id];
+  return GR_OK;
+}
+
+/* The recursion of twin() is as deep as the longest path through one layer: some tens of nodes. */
+static gr_status recompute_layers(gr_plan *p, gr_error *e)
+{
+  if (!p->options.recompute) return GR_OK;
+  struct recompute r = { .plan = p, .n = p->graph->n_tensors };
+  r.clone = gr_calloc(r.n, sizeof(gr_tensor *));
+  r.kept = gr_calloc(r.n, 1);
+  gr_status s = r.clone && r.kept ? GR_OK : gr_fail_memory(e, r.n * sizeof(gr_tensor *));
+  if (s == GR_OK) mark_kept(&r);
+  for (size_t i = 0; i < p->n_schedule && s == GR_OK; i++) {
+    gr_node *node = p->schedule[i];
+    for (int k = 0; k < node->n_in && s == GR_OK && node->phase == GR_PHASE_BACKWARD; k++) s = twin(&r, node->in[k], &node->in[k], e);
+    if (s == GR_OK) s = emit(&r, node, e);
+  }
+  gr_free(r.clone);
+  gr_free(r.kept);
+  if (s != GR_OK) {
+    gr_free(r.out);
+    return s;
+  }
+  gr_free(p->schedule);
+  p->schedule = r.out;
+  p->n_schedule = r.n_out;
+  return GR_OK;
+}
+
+/* ---- fusion ---- */
+
+/* outer(inner(a, b), c) becomes fused, where only `outer` reads inner's result. at: which input of outer the inner node is;
+ * the fused inputs are picked by letter: a, b from the inner node, c the other input of the outer one. */
+struct fusion {
+  gr_op_id inner, outer, fused;
+  int at;
+  char inputs[4];
+  bool same_shape; /* c must have the shape of the result (not be repeated) */
+  bool inner_params;
+};
+
+static const struct fusion fusions[] = {
+#define GR_FUSION(inner, outer, fused, at, inputs, same_shape, inner_params)                                                               \
+  { GR_OP_##inner, GR_OP_##outer, GR_OP_##fused, at, inputs, same_shape, inner_params },
+#include "graph/fusions.def"
+#undef GR_FUSION
+};
+
+static gr_node *try_fusion(gr_plan *p, const struct fusion *f, gr_node *outer, const uint32_t *uses)
+{
+  if (outer->op != f->outer || !outer->in[f->at] || !outer->in[f->at]->node) return NULL;
+  gr_node *inner = outer->in[f->at]->node;
+  gr_tensor *c = outer->in[1 - f->at];
+  if (inner->op != f->inner || uses[inner->out[0]->id] != 1 || inner->phase != outer->phase || inner->layer != outer->layer) return NULL;
+  if (!gr_shape_equal(inner->out[0]->ne, outer->out[0]->ne)) return NULL;
+  if (f->same_shape && !gr_shape_equal(c->ne, outer->out[0]->ne)) return NULL;
+  gr_tensor *in[3];
+  for (int i = 0; f->inputs[i]; i++) in[i] = f->inputs[i] == 'c' ? c : inner->in[f->inputs[i] - 'a'];
+  gr_graph *g = p->graph;
+  g->layer = outer->layer;
+  g->phase = outer->phase;
+  gr_tensor *y = gr_graph_node(g, f->fused, in, (int)strlen(f->inputs), f->inner_params ? inner->params : NULL);
+  if (!y) return NULL;
+  /* The fused node takes over the outer one's tensor, so that readers need no change. */
+  y->node->out[0] = outer->out[0];
+  y->node->name = outer->name;
+  outer->out[0]->node = y->node;
+  return y->node;
+}
+
+static void count_uses(const gr_plan *p, uint32_t *uses)
+{
+  for (size_t i = 0; i < p->n_schedule; i++)
+    for (int k = 0; k < p->schedule[i]->n_in; k++)
+      if (p->schedule[i]->in[k]) uses[p->schedule[i]->in[k]->id]++;
+  for (size_t i = 0; i < p->n_outputs; i++) uses[p->outputs[i]->id] += 2; /* must exist under its own name */
+}
+
+static gr_status fuse(gr_plan *p, gr_error *e)
+{
+  if (p->options.no_fusion) return GR_OK;
+  size_t n = p->graph->n_tensors;
+  uint32_t *uses = gr_calloc(n, sizeof *uses);
+  if (!uses) return gr_fail_memory(e, n * sizeof *uses);
+  count_uses(p, uses);
+  for (size_t i = 0; i < p->n_schedule; i++)
+    for (size_t f = 0; f < sizeof fusions / sizeof *fusions; f++) {
+      gr_node *fused = p->schedule[i]->out[0]->id < n ? try_fusion(p, &fusions[f], p->schedule[i], uses) : NULL;
+      if (!fused) continue;
+      p->schedule[i] = fused;
+      break;
+    }
+  gr_free(uses);
+  GR_TRY(gr_graph_status(p->graph, e));
+  return drop_unneeded(p, e);
+}
+
+gr_status gr_plan_rewrite(gr_plan *p, gr_error *e)
+{
+  gr_graph *g = p->graph;
+  p->n_schedule = g->n_nodes;
+  p->schedule = gr_alloc(g->n_nodes * sizeof(gr_node *));
+  if (!p->schedule) return gr_fail_memory(e, g->n_nodes * sizeof(gr_node *));
+  memcpy(p->schedule, g->nodes, g->n_nodes * sizeof(gr_node *));
+  GR_TRY(drop_unneeded(p, e));
+  GR_TRY(recompute_layers(p, e));
+  GR_TRY(drop_unneeded(p, e));
+  return fuse(p, e);
+}
