@@ -388,6 +388,7 @@ static void weights_that_are_not_finite_are_named(void **state)
     gr_gguf_writer *w = NULL;
     gr_gguf *g = NULL;
     uint8_t q8[34 * 4] = { 0, 0x3c };
+    const uint16_t infinite[3] = { 0, 0x7f7f, 0xff80 };
     x[5 * ROW + 9] = fault == 1 ? NAN : 0;
     x[600 * ROW + 1] = fault == 1 || fault == 2 ? -INFINITY : 0;
     if (fault == 3) q8[34 * 2 + 1] = 0x7c; /* a scale of infinity: infinity times 0 is NaN */
@@ -395,7 +396,7 @@ static void weights_that_are_not_finite_are_named(void **state)
     gr_gguf_add_data(w, "wide", GR_F32, 2, (int64_t[]){ ROW, ROWS }, x);
     gr_gguf_add_data(w, "q8", GR_Q8_0, 2, (int64_t[]){ 64, 2 }, q8);
     gr_gguf_add_data(w, "ints", GR_I32, 1, (int64_t[]){ 1 }, &(uint32_t){ 0x7fc00000 });
-    if (fault == 4) gr_gguf_add_data(w, "bf16", GR_BF16, 1, (int64_t[]){ 3 }, (uint16_t[]){ 0, 0x7f7f, 0xff80 });
+    if (fault == 4) gr_gguf_add_data(w, "bf16", GR_BF16, 1, (int64_t[]){ 3 }, infinite);
     assert_ok(gr_gguf_writer_save(w, scratch_path(&dir, "w.gguf"), &e), &e);
     gr_gguf_writer_free(w);
     assert_ok(gr_gguf_open(&g, scratch_path(&dir, "w.gguf"), &e), &e);
