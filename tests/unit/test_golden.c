@@ -40,7 +40,9 @@ static void check_backend(const char *name, bool plain)
   gr_error e = { 0 };
   gr_backend *backend = NULL;
   assert_ok(gr_backend_open(&backend, name, NULL, &e), &e);
-  const gr_plan_options options = { .backends = &backend, .n_backends = 1, .no_fusion = plain, .allow_ref = true, .poison = true };
+  const gr_plan_options options = {
+    .backends = &backend, .n_backends = 1, .no_fusion = plain, .allow_ref = strcmp(name, "ref") == 0, .poison = true
+  };
   for (int i = 0; i < MODELS; i++) check_step(models[i], &options, 1e-4);
   gr_backend_close(backend);
 }
@@ -57,9 +59,23 @@ static void fused_reference_gives_pytorchs_gradients(void **state)
   check_backend("ref", false);
 }
 
+static void cpu_gives_pytorchs_gradients(void **state)
+{
+  (void)state;
+  check_backend("cpu", false);
+}
+
+static void cpu_gives_pytorchs_gradients_unfused(void **state)
+{
+  (void)state;
+  check_backend("cpu", true);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = { cmocka_unit_test(reference_gives_pytorchs_gradients),
-                                      cmocka_unit_test(fused_reference_gives_pytorchs_gradients) };
+                                      cmocka_unit_test(fused_reference_gives_pytorchs_gradients),
+                                      cmocka_unit_test(cpu_gives_pytorchs_gradients),
+                                      cmocka_unit_test(cpu_gives_pytorchs_gradients_unfused) };
   return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
 }
