@@ -15,7 +15,7 @@ static inline void gr_k_unpack_pairs(const uint8_t packed[12], uint8_t scale[8],
   }
 }
 
-static inline void gr_k_pack_pairs(const uint8_t scale[8], const uint8_t min[8], uint8_t packed[12])
+static inline void gr_k_pack_pairs(const int16_t scale[8], const int16_t min[8], uint8_t packed[12])
 {
   for (int i = 0; i < 4; i++) {
     packed[i] = (uint8_t)(scale[i] | (scale[i + 4] >> 4) << 6);
@@ -35,7 +35,7 @@ static inline void gr_k_unpack_q3_scales(const uint8_t packed[12], int8_t scale[
   }
 }
 
-static inline void gr_k_pack_q3_scales(const int8_t scale[16], uint8_t packed[12])
+static inline void gr_k_pack_q3_scales(const int16_t scale[16], uint8_t packed[12])
 {
   for (int i = 0; i < 12; i++) packed[i] = 0;
   for (int s = 0; s < 16; s++) {

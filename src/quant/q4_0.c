@@ -1,5 +1,6 @@
 /* Q4_0: 32 elements, 18 bytes. Element j is lo(qs[j]), element 16 + j is hi(qs[j]); y = d * (code - 8). */
 #include "quant/codecs.h"
+#include "quant/fit.h"
 
 void gr_q4_0_decode(const void *restrict x, float *restrict y, int64_t n)
 {
@@ -8,5 +9,19 @@ void gr_q4_0_decode(const void *restrict x, float *restrict y, int64_t n)
     const float d = gr_load_f16(block->d);
     for (int j = 0; j < 16; j++) y[j] = d * (float)((block->qs[j] & 15) - 8);
     for (int j = 0; j < 16; j++) y[j + 16] = d * (float)((block->qs[j] >> 4) - 8);
+  }
+}
+
+void gr_q4_0_encode(const float *restrict x, void *restrict y, int64_t n)
+{
+  gr_block_q4_0 *block = y;
+  for (int64_t i = 0; i < n; i += GR_QK, block++) {
+    float clean[GR_QK];
+    uint16_t d = 0, m = 0;
+    int8_t code[GR_QK] = { 0 };
+    gr_fit_load(x + i, GR_QK, clean);
+    gr_fit_halves(clean, GR_QK, (gr_codes){ -8, 7 }, GR_OFFSET_NONE, &d, &m, code);
+    gr_store_u16(block->d, d);
+    for (int j = 0; j < 16; j++) block->qs[j] = (uint8_t)((code[j] + 8) | (code[j + 16] + 8) << 4);
   }
 }

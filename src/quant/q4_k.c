@@ -3,6 +3,7 @@
  * y = (d * scale) * code - (dmin * min). */
 #include "quant/codecs.h"
 #include "quant/kquant.h"
+#include "quant/ksearch.h"
 
 void gr_q4_k_decode(const void *restrict x, float *restrict y, int64_t n)
 {
@@ -17,5 +18,23 @@ void gr_q4_k_decode(const void *restrict x, float *restrict y, int64_t n)
       const float scale = d * (float)scales[s], min = dmin * (float)mins[s];
       for (int l = 0; l < 32; l++) y[l] = scale * (float)(qs[l] >> shift & 15) - min;
     }
+  }
+}
+
+void gr_q4_k_encode(const float *restrict x, void *restrict y, int64_t n)
+{
+  static const gr_k_shape shape = { .subs = 8, .len = 32, .codes = { 0, 15 }, .scales = { 0, 63 }, .min_hi = 63 };
+  gr_block_q4_k *block = y;
+  for (int64_t i = 0; i < n; i += GR_QK_K, block++) {
+    float clean[GR_QK_K];
+    gr_k_fit fit;
+    gr_fit_load(x + i, GR_QK_K, clean);
+    gr_k_search(clean, &shape, &fit);
+    memset(block, 0, sizeof *block);
+    gr_store_u16(block->d, fit.d);
+    gr_store_u16(block->dmin, fit.dmin);
+    gr_k_pack_pairs(fit.scale, fit.min, block->scales);
+    for (int s = 0; s < 8; s++)
+      for (int l = 0; l < 32; l++) block->qs[32 * (s >> 1) + l] |= (uint8_t)(fit.code[32 * s + l] << 4 * (s & 1));
   }
 }

@@ -19,13 +19,13 @@ static inline void gr_q5_unpack(const uint8_t qh[4], const uint8_t qs[16], uint8
   }
 }
 
-/* The inverse. */
-static inline void gr_q5_pack(const uint8_t code[32], uint8_t qh[4], uint8_t qs[16])
+/* The inverse, of code + bias. */
+static inline void gr_q5_pack(const int8_t code[32], int bias, uint8_t qh[4], uint8_t qs[16])
 {
-  for (int j = 0; j < 16; j++) qs[j] = (uint8_t)((code[j] & 15) | (code[j + 16] & 15) << 4);
+  for (int j = 0; j < 16; j++) qs[j] = (uint8_t)(((code[j] + bias) & 15) | ((code[j + 16] + bias) & 15) << 4);
   for (int b = 0; b < 4; b++) {
     int bits = 0;
-    for (int k = 0; k < 8; k++) bits |= (code[8 * b + k] >> 4) << k;
+    for (int k = 0; k < 8; k++) bits |= (code[8 * b + k] + bias) >> 4 << k;
     qh[b] = (uint8_t)bits;
   }
 }

@@ -1,6 +1,7 @@
 /* Q5_0: 32 elements, 22 bytes. The low four bits of element j are lo(qs[j]), of element 16 + j hi(qs[j]); the fifth bit of element i is
  * bit i of qh; y = d * (code - 16). */
 #include "quant/codecs.h"
+#include "quant/fit.h"
 #include "quant/q5.h"
 
 void gr_q5_0_decode(const void *restrict x, float *restrict y, int64_t n)
@@ -11,5 +12,19 @@ void gr_q5_0_decode(const void *restrict x, float *restrict y, int64_t n)
     uint8_t code[GR_QK];
     gr_q5_unpack(block->qh, block->qs, code);
     for (int j = 0; j < GR_QK; j++) y[j] = d * (float)(code[j] - 16);
+  }
+}
+
+void gr_q5_0_encode(const float *restrict x, void *restrict y, int64_t n)
+{
+  gr_block_q5_0 *block = y;
+  for (int64_t i = 0; i < n; i += GR_QK, block++) {
+    float clean[GR_QK];
+    uint16_t d = 0, m = 0;
+    int8_t code[GR_QK] = { 0 };
+    gr_fit_load(x + i, GR_QK, clean);
+    gr_fit_halves(clean, GR_QK, (gr_codes){ -16, 15 }, GR_OFFSET_NONE, &d, &m, code);
+    gr_store_u16(block->d, d);
+    gr_q5_pack(code, 16, block->qh, block->qs);
   }
 }

@@ -122,7 +122,8 @@ static void decoders_equal_the_gguf_package(void **state)
   int hashes[GR_DTYPE_COUNT] = { 0 };
   while (fgets(line, sizeof line, golden)) {
     gr_dtype t;
-    if (sscanf(line, "%15s %15s %1023s %4095s", kind, name, text, values) != 4 || *kind == '#') continue;
+    if (sscanf(line, "%15s %15s %1023s %4095s", kind, name, text, values) != 4) continue;
+    if (strcmp(kind, "hash") != 0 && strcmp(kind, "block") != 0) continue;
     assert_true(gr_dtype_from_name(name, &t));
     if (strcmp(kind, "block") == 0) check_block(t, text, values);
     unsigned long long hash = 0;
@@ -178,6 +179,221 @@ static void f32_and_bf16_keep_every_bit(void **state)
   }
 }
 
+/* ---- Encoders. ---- */
+
+enum { ROWS = 64, WEIGHTS = ROWS * 256 };
+
+/* The rows of tools/judge_quant.py: a bell of four uniform numbers, and its cube. */
+static float *make_rows(bool tailed)
+{
+  float *x = gr_alloc(WEIGHTS * sizeof *x);
+  assert_non_null(x);
+  for (uint64_t i = 0; i < WEIGHTS; i++) {
+    uint64_t word = mix(1 + (i + 1) * UINT64_C(0x9E3779B97F4A7C15));
+    int64_t sum = 0;
+    for (int k = 0; k < 4; k++) sum += (int64_t)(word >> 16 * k & 0xffff);
+    double bell = (double)(sum - 131070) / 0x1p18;
+    x[i] = (float)(tailed ? bell * bell * bell * 16 : bell);
+  }
+  return x;
+}
+
+static double relative_rms(const float *x, const float *y, int64_t n)
+{
+  double miss = 0, all = 0;
+  for (int64_t i = 0; i < n; i++) {
+    double d = (double)y[i] - (double)x[i];
+    miss += d * d, all += (double)x[i] * (double)x[i];
+  }
+  return sqrt(miss / all);
+}
+
+typedef struct encoded {
+  uint8_t *bytes;
+  size_t size;
+  float *y; /* decoded again */
+} encoded;
+
+static encoded encode_decode(gr_dtype t, const float *x, int64_t n)
+{
+  encoded r = { .size = gr_row_bytes(t, n) };
+  r.bytes = gr_alloc(r.size), r.y = gr_alloc((size_t)n * sizeof *r.y);
+  assert_true(r.bytes && r.y);
+  memset(r.bytes, 0xA5, r.size); /* an encoder writes every byte */
+  gr_quant_encoder(t)(x, r.bytes, n);
+  gr_quant_decoder(t)(r.bytes, r.y, n);
+  return r;
+}
+
+static void encoded_free(encoded *r)
+{
+  gr_free(r->bytes);
+  gr_free(r->y);
+}
+
+static void check_encoder(gr_dtype t, const char *kind, const char *what, const char *value)
+{
+  float *x = make_rows(strcmp(kind, "tailed") == 0);
+  encoded r = encode_decode(t, x, WEIGHTS);
+  if (strcmp(what, "rms") == 0) {
+    double ours = relative_rms(x, r.y, WEIGHTS),
+           theirs = strtod(value, NULL) * (1 + 1e-10); /* F16 and BF16 are equal but for the printing */
+    if (!(ours <= theirs)) fail_msg("%s %s: relative RMS error %.6g, llama.cpp has %.6g", gr_dtype_name(t), kind, ours, theirs);
+  } else {
+    float *bytes = gr_alloc(r.size * sizeof *bytes);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < r.size; i++) bytes[i] = (float)r.bytes[i];
+    if (hash_floats(bytes, r.size) != strtoull(value, NULL, 16)) fail_msg("%s %s: other bytes than recorded", gr_dtype_name(t), kind);
+    gr_free(bytes);
+  }
+  encoded_free(&r);
+  gr_free(x);
+}
+
+/* RMS error no worse than llama.cpp's on the same rows, and the same bytes under every compiler. */
+static void encoders_are_no_worse_than_llama_cpp(void **state)
+{
+  (void)state;
+  FILE *golden = fopen(GR_SOURCE_DIR "/tests/golden/quant.txt", "r");
+  assert_non_null(golden);
+  static char line[8192];
+  char what[16], name[16], kind[16], value[32];
+  int checks[GR_DTYPE_COUNT] = { 0 };
+  while (fgets(line, sizeof line, golden)) {
+    gr_dtype t;
+    if (sscanf(line, "%15s %15s %15s %31s", what, name, kind, value) != 4) continue;
+    if (strcmp(what, "rms") != 0 && strcmp(what, "bytes") != 0) continue;
+    assert_true(gr_dtype_from_name(name, &t));
+    check_encoder(t, kind, what, value);
+    checks[t]++;
+  }
+  fclose(golden);
+  for (int t = 0; t < GR_DTYPE_COUNT; t++) {
+    bool exact = t == GR_F32 || t == GR_F64;
+    assert_int_equal(checks[t], gr_quant_encoder((gr_dtype)t) && !exact ? 4 : 0);
+  }
+}
+
+static void only_the_promised_types_lack_an_encoder(void **state)
+{
+  (void)state;
+  for (int t = 0; t < GR_DTYPE_COUNT; t++) {
+    bool none = t == GR_IQ4_NL || t == GR_IQ4_XS || t == GR_MXFP4 || gr_dtype_get((gr_dtype)t)->kind == GR_KIND_INT;
+    assert_int_equal(gr_quant_encoder((gr_dtype)t) == NULL, none);
+  }
+}
+
+#define EACH_ENCODER(t)                                                                                                                    \
+  for (gr_dtype t = 0; t < GR_DTYPE_COUNT; t++)                                                                                            \
+    if (gr_quant_encoder(t))
+
+static void zeros_stay_zeros(void **state)
+{
+  (void)state;
+  static const float zeros[512];
+  EACH_ENCODER(t)
+  {
+    encoded r = encode_decode(t, zeros, 512);
+    assert_memory_equal(r.y, zeros, sizeof zeros);
+    encoded_free(&r);
+  }
+}
+
+/* One value throughout is kept to the precision of a normal half scale (BF16: of its own eight bits). */
+static void constants_are_kept(void **state)
+{
+  (void)state;
+  const float values[] = { 1, -1, 0.1f, -0.1f, 3.14159f, 0.01f, -2048.7f };
+  EACH_ENCODER(t)
+  for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+    float x[512];
+    for (int i = 0; i < 512; i++) x[i] = values[v];
+    encoded r = encode_decode(t, x, 512);
+    double miss = relative_rms(x, r.y, 512), allowed = t == GR_BF16 ? 0x1p-8 : 0x1p-11;
+    if (miss > allowed) fail_msg("%s: %g decodes to %g", gr_dtype_name(t), (double)x[0], (double)r.y[0]);
+    encoded_free(&r);
+  }
+}
+
+/* Blocks that no format can hold well, or at all: every encoder gives finite blocks, writes every byte, and the same twice. */
+static void hostile_weights_encode_to_finite_blocks(void **state)
+{
+  (void)state;
+  const uint32_t odd[] = { 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0xffffffff, 0x7f7fffff, 0xff7fffff, 0x00000001,
+                           0x80000001, 0x007fffff, 0x33800000, 0x33000000, 0x477fe000, 0x4e800000, 0x80000000, 0x3f800000 };
+  enum { N = sizeof odd / sizeof *odd };
+  EACH_ENCODER(t)
+  for (int pattern = 0; pattern < 2 * N + 2; pattern++) {
+    float x[512];
+    for (int i = 0; i < 512; i++) { /* all alike; one among small weights; a mixture */
+      uint32_t bits = pattern < N ? odd[pattern] : (uint32_t)mix((uint64_t)i);
+      if (pattern >= N && pattern < 2 * N) bits = i == 100 ? odd[pattern - N] : gr_float_bits(0.01f * (float)(i % 7 - 3));
+      if (pattern == 2 * N) bits = odd[mix((uint64_t)i) % N];
+      x[i] = gr_bits_float(bits);
+    }
+    encoded a = encode_decode(t, x, 512), b = encode_decode(t, x, 512);
+    assert_memory_equal(a.bytes, b.bytes, a.size);
+    for (int i = 0; i < 512 && gr_dtype_is_quant(t); i++)
+      if (!isfinite(a.y[i])) fail_msg("%s, pattern %d: element %d decodes to %g", gr_dtype_name(t), pattern, i, (double)a.y[i]);
+    encoded_free(&a), encoded_free(&b);
+  }
+}
+
+/* Weights far from 1 lose nothing: scaling by a power of two, as long as the scales stay normal halves, scales what is decoded. */
+static void encoding_commutes_with_powers_of_two(void **state)
+{
+  (void)state;
+  float *x = make_rows(true), *scaled = gr_alloc(WEIGHTS * sizeof *scaled);
+  assert_non_null(scaled);
+  for (int i = 0; i < WEIGHTS; i++) scaled[i] = 64 * x[i];
+  EACH_ENCODER(t)
+  if (gr_dtype_is_quant(t)) {
+    encoded a = encode_decode(t, x, WEIGHTS), b = encode_decode(t, scaled, WEIGHTS);
+    double one = relative_rms(x, a.y, WEIGHTS), other = relative_rms(scaled, b.y, WEIGHTS);
+    if (fabs(one - other) > 0.002 * one) fail_msg("%s: relative error %g, and %g scaled by 64", gr_dtype_name(t), one, other);
+    encoded_free(&a), encoded_free(&b);
+  }
+  gr_free(scaled);
+  gr_free(x);
+}
+
+/* Rows are blocks side by side: encoding them together or one at a time is the same. */
+static void encoding_is_blockwise(void **state)
+{
+  (void)state;
+  float *x = make_rows(false);
+  EACH_ENCODER(t)
+  {
+    const gr_dtype_info *info = gr_dtype_get(t);
+    encoded all = encode_decode(t, x, 1024);
+    for (int i = 0; i < 1024 / info->block_elems; i++) {
+      encoded one = encode_decode(t, x + i * info->block_elems, info->block_elems);
+      assert_memory_equal(one.bytes, all.bytes + (size_t)i * one.size, one.size);
+      encoded_free(&one);
+    }
+    encoded_free(&all);
+  }
+  gr_free(x);
+}
+
+/* What an encoder made, encoded again, moves by little of the first error, and not at all where the search is exhaustive enough. */
+static void encoding_again_changes_little(void **state)
+{
+  (void)state;
+  for (int tailed = 0; tailed < 2; tailed++) {
+    float *x = make_rows(tailed);
+    EACH_ENCODER(t)
+    {
+      encoded once = encode_decode(t, x, WEIGHTS), twice = encode_decode(t, once.y, WEIGHTS);
+      double first = relative_rms(x, once.y, WEIGHTS), moved = relative_rms(once.y, twice.y, WEIGHTS);
+      bool exact = !gr_dtype_is_quant(t) || t == GR_Q4_0 || t == GR_Q5_0;
+      if (moved > (exact ? 0 : 0.25 * first)) fail_msg("%s: error %g, encoded again %g more", gr_dtype_name(t), first, moved);
+      encoded_free(&once), encoded_free(&twice);
+    }
+    gr_free(x);
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -185,6 +401,14 @@ int main(void)
     cmocka_unit_test(decoders_equal_the_gguf_package),
     cmocka_unit_test(decoding_is_blockwise_and_needs_no_alignment),
     cmocka_unit_test(f32_and_bf16_keep_every_bit),
+    cmocka_unit_test(only_the_promised_types_lack_an_encoder),
+    cmocka_unit_test(encoders_are_no_worse_than_llama_cpp),
+    cmocka_unit_test(zeros_stay_zeros),
+    cmocka_unit_test(constants_are_kept),
+    cmocka_unit_test(hostile_weights_encode_to_finite_blocks),
+    cmocka_unit_test(encoding_commutes_with_powers_of_two),
+    cmocka_unit_test(encoding_is_blockwise),
+    cmocka_unit_test(encoding_again_changes_little),
   };
   return cmocka_run_group_tests_name("quant", tests, NULL, NULL);
 }
