@@ -74,7 +74,7 @@ static gr_tensor *add_adapter(gr_builder *b, gr_tensor *y, gr_tensor *x, const g
   if (at < 0) return y;
   const gr_lora_pair *p = gr_lora_pair_at(use->lora, (size_t)at);
   gr_tensor *a = adapter_leaf(b, name, "lora_a", p->a, p->in, p->rank), *bb = adapter_leaf(b, name, "lora_b", p->b, p->rank, p->out);
-  if (use->train && b->out->a) {
+  if (use->train && b->out->a && !b->out->a[at]) { /* the head's is the loss's own */
     b->out->a[at] = a;
     b->out->b[at] = bb;
   }
@@ -109,7 +109,7 @@ gr_tensor *gr_block_norm(gr_builder *b, gr_tensor *x, const char *stem)
 static gr_tensor *heads_of(gr_builder *b, gr_tensor *x, int32_t heads, bool norm, const char *norm_stem)
 {
   if (!x) return NULL;
-  x = gr_reshape(b->graph, x, b->model->hp.head_k, heads, x->ne[1], 1);
+  x = gr_reshape(b->graph, x, b->model->hp.head_k, heads, x->ne[1], 0);
   if (norm) x = gr_block_norm(b, x, norm_stem);
   return gr_rope(b->graph, x, b->out->cosines, b->out->sines, b->model->arch->rope_mode, false);
 }
@@ -124,7 +124,7 @@ gr_tensor *gr_block_attention(gr_builder *b, gr_tensor *x, const gr_attention_sp
   if (!q || !k || !v) return NULL;
   q = heads_of(b, q, hp->heads, spec->head_norm, "attn_q_norm");
   k = heads_of(b, k, hp->heads_kv, spec->head_norm, "attn_k_norm");
-  v = gr_reshape(g, v, hp->head_v, hp->heads_kv, v->ne[1], 1);
+  v = gr_reshape(g, v, hp->head_v, hp->heads_kv, v->ne[1], 0);
   struct gr_attention_inputs in = {
     .q = q, .k = k, .v = v, .pos_q = b->out->positions, .seg_q = b->out->segments, .pos_k = b->out->positions, .seg_k = b->out->segments
   };
@@ -137,7 +137,7 @@ gr_tensor *gr_block_attention(gr_builder *b, gr_tensor *x, const gr_attention_sp
   gr_tensor *o = gr_attention(g, &in, &(struct gr_attention_params){ .scale = hp->attention_scale, .window = spec->window });
   if (!o) return NULL;
   gr_tensor_name(o, "blk.%d.attention", b->layer);
-  o = gr_reshape(g, o, (int64_t)hp->heads * hp->head_v, o->ne[2], 1, 1);
+  o = gr_reshape(g, o, (int64_t)hp->heads * hp->head_v, o->ne[2], 0, 0);
   return gr_block_linear(b, o, "attn_output", hp->width, GR_BIAS_OPTIONAL);
 }
 

@@ -262,6 +262,7 @@ size_t gr_lora_pair_count(const gr_lora *l) { return l->n; }
 gr_lora_pair *gr_lora_pair_at(const gr_lora *l, size_t i) { return &l->pairs[i]; }
 double gr_lora_alpha(const gr_lora *l) { return l->alpha; }
 size_t gr_lora_parameters(const gr_lora *l) { return l->n_values; }
+float *gr_lora_values(gr_lora *l) { return l->values; }
 
 ptrdiff_t gr_lora_find(const gr_lora *l, const char *name)
 {

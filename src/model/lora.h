@@ -42,6 +42,8 @@ double gr_lora_alpha(const gr_lora *l); /* as written into the file; 0: none, s 
 /* s of a pair for a user scale. */
 float gr_lora_scale(const gr_lora *l, const gr_lora_pair *p, float scale);
 size_t gr_lora_parameters(const gr_lora *l); /* floats in all A and B */
+/* All of them in one block: A then B of each pair, pair after pair. */
+float *gr_lora_values(gr_lora *l);
 /* GR_ERR_NUMERIC, with the tensor named, when a value is NaN or infinite. */
 gr_status gr_lora_check_finite(const gr_lora *l, gr_error *e);
 

@@ -12,6 +12,7 @@ struct gr_scale_params {
 
 struct gr_reshape_params {
   int64_t ne[GR_DIMS];
+  int32_t last; /* the dimension that is x's last */
 };
 
 struct gr_norm_params {

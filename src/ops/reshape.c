@@ -1,7 +1,8 @@
 /* x, contiguous, seen with another shape. No data moves.
  *
- * The last of x's dimensions that is not 1 stays the last and keeps its size; those before it are split and merged. So a
- * dimension that varies from run to run (it is the last) keeps its tag, and the view's strides hold at every live size.
+ * x's last dimension stays the last and keeps its size; those before it are split and merged. So a dimension that varies from
+ * run to run (it is the last) keeps its tag, and the view's strides hold at every live size. Sizes of 0 at the end say how many
+ * dimensions are meant: [64, 1 token] seen as (64, 1, 1, 0) has one head and one token, as (64, 1, 0, 0) one token.
  * Gradient: dx = dy with x's shape. */
 #include "ops/params.h"
 #include "ops/reference.h"
@@ -17,20 +18,18 @@ static int last_dim(const gr_tensor *x)
   return last;
 }
 
-/* Where dimension `last` of x lands in ne: everything before it has as many elements as before, it has its size, 1s follow.
- * For a size of 1 the first such place after dimension 0, as in [64, 1] -> [8, 8, 1]. -1: nowhere. */
-static int landing(const gr_tensor *x, int last, const int64_t ne[GR_DIMS])
+/* Dimensions 0..at-1 of ne hold as many elements as those of x before `last`, dimension `at` has its size, and 1s follow. */
+static bool fits(const gr_tensor *x, int last, const int64_t ne[GR_DIMS], int at)
 {
   int64_t before = 1, seen = 1;
   for (int i = 0; i < last; i++) before *= x->ne[i];
-  for (int p = 0; p < GR_DIMS; p++) {
-    bool tail = true;
-    for (int i = p + 1; i < GR_DIMS; i++) tail = tail && ne[i] == 1;
-    if (seen == before && ne[p] == x->ne[last] && tail && (p > 0 || last == 0)) return p;
-    if (ne[p] <= 0 || seen > before / ne[p]) return -1;
-    seen *= ne[p];
+  for (int i = 0; i < at; i++) {
+    if (ne[i] <= 0 || (before > 0 && seen > before / ne[i])) return false;
+    seen *= ne[i];
   }
-  return -1;
+  for (int i = at + 1; i < GR_DIMS; i++)
+    if (ne[i] != 1) return false;
+  return seen == before && ne[at] == x->ne[last];
 }
 
 static gr_status infer(gr_infer *c, gr_error *e)
@@ -42,9 +41,9 @@ static gr_status infer(gr_infer *c, gr_error *e)
   gr_tensor_describe(x, text, sizeof text);
   if (gr_dtype_is_quant(x->dtype)) return gr_fail(e, GR_ERR_UNSUPPORTED, "reshape: %s is stored in blocks and keeps its shape", text);
   if (!gr_tensor_contiguous(x)) return gr_fail(e, GR_ERR_UNSUPPORTED, "reshape: %s is not contiguous", text);
-  int last = last_dim(x), at = last < 0 ? -1 : landing(x, last, p->ne);
+  int last = last_dim(x), at = p->last;
   if (last < 0) return gr_fail(e, GR_ERR_UNSUPPORTED, "reshape: %s has a dimension before the last that varies from run to run", text);
-  if (at < 0)
+  if (!fits(x, last, p->ne, at))
     return gr_fail(e, GR_ERR_MISMATCH, "reshape: %s cannot be seen as [%lld, %lld, %lld, %lld] with its last dimension kept", text,
                    (long long)p->ne[0], (long long)p->ne[1], (long long)p->ne[2], (long long)p->ne[3]);
   o->dtype = x->dtype;
@@ -62,13 +61,17 @@ static gr_status backward(gr_backward *b, gr_error *e)
   const int64_t *ne = b->node->in[0]->ne;
   if (!b->wants[0] || !dy) return GR_OK;
   if (!gr_tensor_contiguous(dy)) dy = gr_cont(b->graph, dy);
-  b->din[0] = gr_reshape(b->graph, dy, ne[0], ne[1], ne[2], ne[3]);
+  int last = last_dim(b->node->in[0]);
+  b->din[0] = gr_reshape(b->graph, dy, ne[0], last >= 1 ? ne[1] : 0, last >= 2 ? ne[2] : 0, last >= 3 ? ne[3] : 0);
   return GR_OK;
 }
 
 gr_tensor *gr_reshape(gr_graph *g, gr_tensor *x, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3)
 {
   struct gr_reshape_params p = { .ne = { ne0, ne1, ne2, ne3 } };
+  for (int i = 0; i < GR_DIMS; i++)
+    if (p.ne[i]) p.last = i;
+  for (int i = p.last + 1; i < GR_DIMS; i++) p.ne[i] = 1;
   return gr_graph_node(g, GR_OP_reshape, &x, 1, &p);
 }
 

@@ -35,8 +35,8 @@ static gr_status backward(gr_backward *b, gr_error *e)
   GR_TRY(gr_backward_refuse(b, 4, "ids are integers", e));
   if (!b->wants[1] || !dy) return GR_OK;
   if (!gr_tensor_contiguous(dy)) dy = gr_cont(b->graph, dy);
-  gr_tensor *rows = gr_get_rows(b->graph, gr_reshape(b->graph, dy, dy->ne[0] * dy->ne[1], dy->ne[2], 1, 1), ids);
-  b->din[1] = gr_reshape(b->graph, rows, x->ne[0], x->ne[1], x->ne[2], 1);
+  gr_tensor *rows = gr_get_rows(b->graph, gr_reshape(b->graph, dy, dy->ne[0] * dy->ne[1], dy->ne[2], 0, 0), ids);
+  b->din[1] = gr_reshape(b->graph, rows, x->ne[0], x->ne[1], x->ne[2], 0);
   return GR_OK;
 }
 

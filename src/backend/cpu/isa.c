@@ -1,0 +1,56 @@
+#include "backend/cpu/isa.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const gr_cpu_isa gr_cpu_isa_generic;
+
+static bool runs_always(void) { return true; }
+
+#if GR_CPU_X86
+extern const gr_cpu_isa gr_cpu_isa_avx2, gr_cpu_isa_avx512;
+
+/* What -march=x86-64-v3 and -v4 let the compiler use, as far as it can matter in floating-point kernels. */
+static bool runs_avx2(void)
+{
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+}
+
+static bool runs_avx512(void)
+{
+  return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+/* Best first. */
+static const struct {
+  const gr_cpu_isa *isa;
+  bool (*runs)(void);
+} sets[] = {
+#if GR_CPU_X86
+  { &gr_cpu_isa_avx512, runs_avx512 },
+  { &gr_cpu_isa_avx2, runs_avx2 },
+#endif
+  { &gr_cpu_isa_generic, runs_always },
+};
+
+gr_status gr_cpu_isa_choose(const gr_cpu_isa **isa, gr_error *e)
+{
+  const char *wanted = getenv("GRAFT_CPU");
+  if (wanted && !wanted[0]) wanted = NULL;
+  char list[64] = "";
+  for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+    bool runs = sets[i].runs();
+    if (runs && (!wanted || strcmp(wanted, sets[i].isa->name) == 0)) {
+      *isa = sets[i].isa;
+      return GR_OK;
+    }
+    if (!runs && strcmp(wanted ? wanted : "", sets[i].isa->name) == 0)
+      return gr_fail(e, GR_ERR_USAGE, "GRAFT_CPU=%s: this processor does not have these instructions", wanted);
+    if (runs) strcat(strcat(list, list[0] ? ", " : ""), sets[i].isa->name);
+  }
+  return gr_fail(e, GR_ERR_USAGE, "GRAFT_CPU=%s: there is no such instruction set; this processor runs %s", wanted, list);
+}

@@ -1,0 +1,24 @@
+/* The kernels of one instruction set, as a table. kernels/kernels.def is the only list of them; each set's table is filled by
+ * kernels/table.c, compiled once per set (cmake/kernels.cmake). Drivers (the other .c files of this folder) know shapes, strides
+ * and threads; kernels know vectors and never allocate, lock or fail. */
+#ifndef GR_CPU_ISA_H
+#define GR_CPU_ISA_H
+#include "backend/cpu/attention.h"
+#include "backend/cpu/product.h"
+#include "base/error.h"
+#include "quant/quant.h"
+
+typedef struct gr_cpu_isa {
+  const char *name;
+  int block_rows; /* rows that the micro-kernel of products computes at once */
+  int lanes;
+  gr_decode_fn *decode[GR_DTYPE_COUNT];
+#define GR_KERNEL(result, name, args) result(*name) args;
+#include "backend/cpu/kernels/kernels.def"
+#undef GR_KERNEL
+} gr_cpu_isa;
+
+/* The best set that this machine runs, or the one that GRAFT_CPU names; an unknown or unavailable name is refused in words. */
+gr_status gr_cpu_isa_choose(const gr_cpu_isa **isa, gr_error *e);
+
+#endif

@@ -1,0 +1,138 @@
+/* Vectors: all that depends on the instruction set. vf holds GR_LANES floats; operators of the vector extension work on it.
+ * A fused multiply-add is always written (madd): contraction is off. The generic set has no fused one on x86. */
+#ifndef GR_CPU_SIMD_H
+#define GR_CPU_SIMD_H
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__AVX2__) || defined(__AVX512F__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#if defined(__AVX512F__)
+#define GR_LANES 16
+#elif defined(__AVX2__)
+#define GR_LANES 8
+#else
+#define GR_LANES 4
+#endif
+
+typedef float vf __attribute__((vector_size(4 * GR_LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * GR_LANES)));
+typedef float vhalf __attribute__((vector_size(2 * GR_LANES)));    /* half as many floats, */
+typedef double vdouble __attribute__((vector_size(4 * GR_LANES))); /* as these are doubles */
+
+#define GR_PASTE_(a, b, c) a##b##_##c
+#define GR_PASTE(a, b, c) GR_PASTE_(a, b, c)
+#define GR_ISA_FN(name) GR_PASTE(gr_cpu_, name, GR_ISA)
+
+#if defined(__clang__)
+#define GR_UNROLL _Pragma("unroll")
+#else
+#define GR_UNROLL _Pragma("GCC unroll 32")
+#endif
+
+static inline vf vload(const float *p)
+{
+  vf v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+static inline void vstore(float *p, vf v) { memcpy(p, &v, sizeof v); }
+static inline vf vset(float x) { return (vf){ 0 } + x; }
+static inline vi vseti(int32_t x) { return (vi){ 0 } + x; }
+static inline vf vselect(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+static inline vf vmax(vf a, vf b) { return vselect(a > b, a, b); }
+
+static inline vf madd(vf a, vf b, vf sum)
+{
+#if defined(__AVX512F__)
+  return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#elif defined(__AVX2__)
+  return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+#elif defined(__aarch64__)
+  return (vf)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
+#else
+  return a * b + sum;
+#endif
+}
+
+/* The first n floats (0 < n <= GR_LANES) at p, zeros beyond; and storing only those. */
+static inline vf vload_part(const float *p, int64_t n)
+{
+#if defined(__AVX512F__)
+  return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+#else
+  vf v = { 0 };
+  memcpy(&v, p, (size_t)n * sizeof *p);
+  return v;
+#endif
+}
+static inline void vstore_part(float *p, vf v, int64_t n)
+{
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+#else
+  memcpy(p, &v, (size_t)n * sizeof *p);
+#endif
+}
+
+/* Sums in double, in an order fixed by the vector width: low and high halves widened, lanes added in pairs at the end. */
+static inline vdouble vwiden_low(vf v)
+{
+  vhalf h;
+  memcpy(&h, &v, sizeof h);
+  return __builtin_convertvector(h, vdouble);
+}
+static inline vdouble vwiden_high(vf v)
+{
+  vhalf h;
+  memcpy(&h, (const char *)&v + sizeof h, sizeof h);
+  return __builtin_convertvector(h, vdouble);
+}
+static inline double vsum(vdouble v)
+{
+  double s[GR_LANES / 2];
+  memcpy(s, &v, sizeof s);
+  for (int n = GR_LANES / 4; n > 0; n /= 2)
+    for (int i = 0; i < n; i++) s[i] += s[i + n];
+  return s[0];
+}
+static inline float vmax_lanes(vf v)
+{
+  float s[GR_LANES];
+  memcpy(s, &v, sizeof s);
+  for (int n = GR_LANES / 2; n > 0; n /= 2)
+    for (int i = 0; i < n; i++) s[i] = s[i] > s[i + n] ? s[i] : s[i + n];
+  return s[0];
+}
+
+/* log2(GR_LANES) perfect shuffles of the rows transpose a square. */
+#if GR_LANES == 16
+#define GR_ZIP_LO 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define GR_ZIP_HI 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif GR_LANES == 8
+#define GR_ZIP_LO 0, 8, 1, 9, 2, 10, 3, 11
+#define GR_ZIP_HI 4, 12, 5, 13, 6, 14, 7, 15
+#else
+#define GR_ZIP_LO 0, 4, 1, 5
+#define GR_ZIP_HI 2, 6, 3, 7
+#endif
+static inline __attribute__((always_inline)) void vtranspose(vf v[GR_LANES])
+{
+  GR_UNROLL
+  for (int round = 1; round < GR_LANES; round *= 2) {
+    vf t[GR_LANES];
+    GR_UNROLL
+    for (int i = 0; i < GR_LANES / 2; i++) {
+      t[2 * i] = __builtin_shufflevector(v[i], v[i + GR_LANES / 2], GR_ZIP_LO);
+      t[2 * i + 1] = __builtin_shufflevector(v[i], v[i + GR_LANES / 2], GR_ZIP_HI);
+    }
+    GR_UNROLL
+    for (int i = 0; i < GR_LANES; i++) v[i] = t[i];
+  }
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* The product engine: y[row, col] = base[row, col] + sum over k of x[row, k] * w(k, col), for a frozen weight of any type and
+ * F32 activations x. Both directions of a linear layer are this product:
+ *
+ *   matmul     y[n, M]  = X[n, K] W[M, K]^T    columns are rows of W, the contraction runs along them     (across = false)
+ *   out_prod   dX[n, K] = G[n, M] W[M, K]      columns are W's, the contraction runs across its rows      (across = true)
+ *
+ * A tile is a piece of W, decoded once into the order the micro-kernel reads, small enough for the L2 cache; all rows of x pass
+ * over it. x is packed first, in blocks of up to block_rows rows. Only the tile's builder knows the direction and the type.
+ *
+ * Bits: an element is a chain of multiply-adds along k within a chunk, and chunk sums are added in order. Chunks follow from the
+ * depth alone, so an element's bits depend on its row of x and its column of W, and on nothing else: not on threads, on how many
+ * rows there are, where in a block a row stands, or how W is stored. */
+#ifndef GR_CPU_PRODUCT_H
+#define GR_CPU_PRODUCT_H
+#include "base/pool.h"
+#include "quant/quant.h"
+
+struct gr_cpu_isa;
+
+typedef struct gr_cpu_product {
+  const char *w;
+  int64_t w_row, w_step; /* bytes between rows of W, and between elements of a row (matters for F32 only) */
+  gr_dtype dtype;
+  bool across;
+  const char *x;
+  int64_t x_row, x_step; /* bytes from x[row, k] to x[row + 1, k] and x[row, k + 1] */
+  const int32_t *gather; /* the row of x that each row is, or NULL: all in order */
+  float *y;              /* columns are dense */
+  int64_t y_row;         /* floats */
+  const float *base;     /* added to; NULL: nothing; may be y */
+  int64_t base_row;      /* floats */
+  int64_t rows, cols, depth;
+  /* Filled in by gr_cpu_product_plan. */
+  const struct gr_cpu_isa *isa;
+  int64_t chunk;  /* of the contraction */
+  int64_t unit;   /* columns: panels begin at multiples of it */
+  int64_t panels; /* units are dealt evenly to them */
+  int64_t groups; /* of blocks of rows, each with tiles of its own */
+  int64_t blocks;
+  int64_t tile_floats;
+  float *packed;
+  float *tiles; /* one a thread */
+} gr_cpu_product;
+
+/* Bytes of scratch that gr_cpu_product_run may use for up to these sizes. */
+size_t gr_cpu_product_scratch(int64_t rows, int64_t cols, int64_t depth, int threads);
+
+/* scratch is 64-byte aligned. */
+void gr_cpu_product_run(gr_cpu_product *p, const struct gr_cpu_isa *isa, gr_pool *pool, void *scratch);
+
+static inline int64_t gr_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t gr_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t gr_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Which rows a block holds: dealt evenly, 32 rows being 11 + 11 + 10 rather than 14 + 14 + 4. */
+static inline int64_t gr_block_begin(int64_t rows, int64_t blocks, int64_t i) { return rows * i / blocks; }
+
+/* Packed x: chunk by chunk, block by block, k by k with the block's rows side by side, so that the micro-kernel reads one
+ * stream. A block is stored with whole vectors that overlap; GR_CPU_SPARE floats keep the last off the next block. */
+enum { GR_CPU_SPARE = 16 };
+static inline float *gr_packed_at(const gr_cpu_product *p, int64_t block, int64_t k)
+{
+  int64_t deep = gr_min(p->chunk, p->depth - k);
+  return p->packed + p->rows * k + k / p->chunk * p->blocks * GR_CPU_SPARE + gr_block_begin(p->rows, p->blocks, block) * deep +
+         block * GR_CPU_SPARE;
+}
+
+#endif

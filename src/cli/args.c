@@ -1,0 +1,189 @@
+#include "cli/args.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+/* ---- names ---- */
+
+/* Compares typed[0..n) with one name, '_' and '-' being the same inside. */
+static bool same_name(const char *typed, size_t n, const char *name, size_t len)
+{
+  if (n != len) return false;
+  for (size_t i = 0; i < n; i++)
+    if (typed[i] != name[i] && !(i > 1 && (typed[i] == '_' || typed[i] == '-') && (name[i] == '_' || name[i] == '-'))) return false;
+  return true;
+}
+
+static const gr_arg *find(const gr_arg *args, const char *typed, size_t n)
+{
+  for (const gr_arg *a = args; a->names; a++)
+    for (const char *p = a->names; *p;) {
+      size_t len = strcspn(p, " ");
+      if (same_name(typed, n, p, len)) return a;
+      p += len + (p[len] == ' ');
+    }
+  return NULL;
+}
+
+static size_t edit_distance(const char *a, const char *b)
+{
+  enum { MOST = 63 };
+  size_t n = strlen(a), m = strlen(b), row[MOST + 1];
+  if (n > MOST || m > MOST) return MOST;
+  for (size_t j = 0; j <= m; j++) row[j] = j;
+  for (size_t i = 1; i <= n; i++) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= m; j++) {
+      size_t best = diagonal + (a[i - 1] != b[j - 1]);
+      if (row[j] + 1 < best) best = row[j] + 1;
+      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+      diagonal = row[j];
+      row[j] = best;
+    }
+  }
+  return row[m];
+}
+
+const char *gr_nearest(const char *word, const char *const *names, size_t n)
+{
+  const char *best = NULL;
+  size_t least = strlen(word) / 3 + 1;
+  for (size_t i = 0; i < n; i++) {
+    size_t d = edit_distance(word, names[i]);
+    if (d < least || (d == least && !best)) {
+      least = d;
+      best = names[i];
+    }
+  }
+  return best;
+}
+
+static gr_status unknown(const gr_arg *args, const char *typed, size_t n, gr_error *e)
+{
+  char word[64], name[64], best[64] = "";
+  snprintf(word, sizeof word, "%.*s", (int)n, typed);
+  size_t least = strlen(word) / 3 + 1;
+  for (const gr_arg *a = args; a->names; a++)
+    for (const char *p = a->names; *p;) {
+      size_t len = strcspn(p, " ");
+      snprintf(name, sizeof name, "%.*s", (int)len, p);
+      size_t d = edit_distance(word, name);
+      if (d < least || (d == least && !best[0])) {
+        least = d;
+        memcpy(best, name, sizeof best);
+      }
+      p += len + (p[len] == ' ');
+    }
+  if (best[0]) return gr_fail(e, GR_ERR_USAGE, "there is no option %s; did you mean %s?", word, best);
+  return gr_fail(e, GR_ERR_USAGE, "there is no option %s; --help lists them", word);
+}
+
+/* ---- values ---- */
+
+static gr_status store(const gr_arg *a, const char *name, const char *text, gr_error *e)
+{
+  char *end = NULL;
+  errno = 0;
+  switch (a->kind) {
+  case GR_ARG_INT: {
+    long long v = strtoll(text, &end, 10);
+    if (end == text || *end || errno) return gr_fail(e, GR_ERR_USAGE, "%s takes a whole number, not '%s'", name, text);
+    *(int64_t *)a->to = v;
+    return GR_OK;
+  }
+  case GR_ARG_REAL: {
+    double v = strtod(text, &end);
+    if (end == text || *end || !isfinite(v)) return gr_fail(e, GR_ERR_USAGE, "%s takes a number, not '%s'", name, text);
+    *(double *)a->to = v;
+    return GR_OK;
+  }
+  case GR_ARG_TEXT: *(const char **)a->to = text; return GR_OK;
+  case GR_ARG_LIST: {
+    gr_arg_list *l = a->to;
+    if (!gr_grow((void **)&l->items, &l->cap, l->n + 1, sizeof *l->items)) return gr_fail_memory(e, l->cap * sizeof *l->items);
+    l->items[l->n++] = text;
+    return GR_OK;
+  }
+  case GR_ARG_FLAG: break;
+  }
+  return GR_OK;
+}
+
+static gr_status take_flag(const gr_arg *a, bool value, const char *typed, gr_error *e)
+{
+  if (strchr(typed, '=')) return gr_fail(e, GR_ERR_USAGE, "%.*s takes no value", (int)strcspn(typed, "="), typed);
+  *(bool *)a->to = value;
+  if (a->given) *a->given = true;
+  return GR_OK;
+}
+
+static bool is_negative_flag(const gr_arg *args, const char *typed, const gr_arg **a)
+{
+  char positive[64];
+  if (strncmp(typed, "--no-", 5) != 0 || strlen(typed) >= sizeof positive) return false;
+  snprintf(positive, sizeof positive, "--%s", typed + 5);
+  *a = find(args, positive, strlen(positive));
+  return *a && (*a)->kind == GR_ARG_FLAG;
+}
+
+gr_status gr_args_parse(const gr_arg *args, int argc, char **argv, gr_arg_words *words, bool *help, gr_error *e)
+{
+  bool only_words = false;
+  for (int i = 0; i < argc; i++) {
+    const char *typed = argv[i];
+    if (only_words || typed[0] != '-' || !typed[1]) {
+      if (!words || words->n == words->most) return gr_fail(e, GR_ERR_USAGE, "'%s' is one argument too many", typed);
+      words->to[words->n++] = typed;
+      continue;
+    }
+    if (strcmp(typed, "--") == 0) {
+      only_words = true;
+      continue;
+    }
+    if (strcmp(typed, "-h") == 0 || strcmp(typed, "--help") == 0) {
+      *help = true;
+      return GR_OK;
+    }
+    size_t n = strcspn(typed, "=");
+    const gr_arg *a = find(args, typed, n), *negative = NULL;
+    if (!a && is_negative_flag(args, typed, &negative)) {
+      GR_TRY(take_flag(negative, false, typed, e));
+      continue;
+    }
+    if (!a) return unknown(args, typed, n, e);
+    if (a->kind == GR_ARG_FLAG) {
+      GR_TRY(take_flag(a, true, typed, e));
+      continue;
+    }
+    const char *value = typed[n] == '=' ? typed + n + 1 : i + 1 < argc ? argv[++i] : NULL;
+    if (!value) return gr_fail(e, GR_ERR_USAGE, "%s needs a value: %s", typed, a->value);
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)n, typed);
+    GR_TRY(store(a, name, value, e));
+    if (a->given) *a->given = true;
+  }
+  return GR_OK;
+}
+
+void gr_arg_list_free(gr_arg_list *l)
+{
+  gr_free(l->items);
+  *l = (gr_arg_list){ 0 };
+}
+
+void gr_args_print(const gr_arg *args)
+{
+  for (const gr_arg *a = args; a->names; a++) {
+    char left[128];
+    int used = snprintf(left, sizeof left, "  %s", a->names);
+    if (a->value && used > 0 && (size_t)used < sizeof left) snprintf(left + used, sizeof left - (size_t)used, " %s", a->value);
+    if (strlen(left) < 36) printf("%-36s %s\n", left, a->help);
+    else printf("%s\n%37s%s\n", left, "", a->help);
+  }
+}

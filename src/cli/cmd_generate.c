@@ -1,0 +1,133 @@
+/* graft generate: continues a prompt, token by token, streaming. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "cli/cli.h"
+#include "infer/generate.h"
+
+struct options {
+  gr_cli_model m;
+  const char *prompt, *file;
+  int64_t n, context, top_k, repeat_last, seed;
+  double temperature, top_p, min_p, repeat_penalty;
+  bool json, special, ignore_eos;
+};
+
+static volatile sig_atomic_t interrupted;
+static void on_interrupt(int signal_number)
+{
+  (void)signal_number;
+  interrupted = 1;
+}
+
+static bool print_piece(void *ctx, int32_t id, const char *text, size_t n)
+{
+  (void)id;
+  const struct options *o = ctx;
+  if (!o->json) {
+    fwrite(text, 1, n, stdout);
+    fflush(stdout);
+  }
+  return !interrupted;
+}
+
+static void print_json(const gr_generation *g)
+{
+  json_t *ids = json_array();
+  for (int32_t i = 0; i < g->n_ids; i++) json_array_append_new(ids, json_integer(g->ids[i]));
+  gr_cli_json(json_pack("{s:o,s:o,s:i,s:i,s:s,s:f,s:f}", "text", gr_cli_json_text(g->text ? g->text : "", g->text_len), "ids", ids,
+                        "prompt_tokens", g->n_prompt, "tokens", g->n_ids - g->n_prompt, "stop", g->stop, "prompt_seconds",
+                        g->prompt_seconds, "seconds", g->seconds));
+}
+
+static gr_status read_prompt(const struct options *o, char **text, size_t *n, gr_error *e)
+{
+  if (!o->prompt == !o->file) return gr_fail(e, GR_ERR_USAGE, "give the prompt with -p TEXT, or with -f FILE");
+  if (o->file) return gr_file_read(o->file, (size_t)1 << 30, text, n, e);
+  *n = strlen(o->prompt);
+  *text = gr_strdup(o->prompt);
+  return *text ? GR_OK : gr_fail_memory(e, *n);
+}
+
+static gr_status run(struct options *o, gr_error *e)
+{
+  char *prompt = NULL;
+  size_t n = 0;
+  gr_generation g = { 0 };
+  gr_status s = gr_cli_model_open(&o->m, e);
+  if (s == GR_OK) s = read_prompt(o, &prompt, &n, e);
+  const gr_generate_options options = {
+    .session = { .context = (int32_t)o->context,
+                 .adapters = o->m.adapters,
+                 .n_adapters = o->m.n_adapters,
+                 .backends = o->m.backends,
+                 .n_backends = o->m.n_backends,
+                 .allow_ref = o->m.allow_ref },
+    .sampling = { .temperature = o->temperature,
+                  .top_k = (int32_t)o->top_k,
+                  .top_p = o->top_p,
+                  .min_p = o->min_p,
+                  .repeat_penalty = o->repeat_penalty,
+                  .repeat_last = (int32_t)o->repeat_last,
+                  .seed = (uint64_t)o->seed },
+    .most = (int32_t)o->n,
+    .parse_control = o->special,
+    .ignore_eos = o->ignore_eos,
+    .on_token = print_piece,
+    .ctx = o,
+  };
+  if (s == GR_OK) s = gr_generate(o->m.model, prompt, n, &options, &g, e);
+  if (s == GR_OK && o->json) print_json(&g);
+  else if (s == GR_OK)
+    fprintf(stderr, "\n[%d prompt tokens, %.1f tok/s; %d generated, %.1f tok/s]\n", g.n_prompt, g.n_prompt / g.prompt_seconds,
+            g.n_ids - g.n_prompt, g.n_ids > g.n_prompt ? (g.n_ids - g.n_prompt) / g.seconds : 0.0);
+  gr_generation_free(&g);
+  gr_free(prompt);
+  return s;
+}
+
+int gr_cmd_generate(int argc, char **argv)
+{
+  gr_sampling preset = gr_sampling_defaults();
+  struct options o = { .n = 128,
+                       .context = 0,
+                       .top_k = preset.top_k,
+                       .repeat_last = preset.repeat_last,
+                       .seed = (int64_t)preset.seed,
+                       .temperature = preset.temperature,
+                       .top_p = preset.top_p,
+                       .min_p = preset.min_p,
+                       .repeat_penalty = preset.repeat_penalty,
+                       .special = true };
+  const gr_arg args[] = {
+    GR_CLI_MODEL_ARGS(o.m),
+    { "-p --prompt", GR_ARG_TEXT, "TEXT", "the prompt", &o.prompt, NULL },
+    { "-f --file", GR_ARG_TEXT, "FILE", "a file with the prompt; - is standard input", &o.file, NULL },
+    { "-n --predict", GR_ARG_INT, "N", "tokens to generate at most (default 128)", &o.n, NULL },
+    { "-c --ctx-size", GR_ARG_INT, "N", "context in tokens (default: what prompt and -n need)", &o.context, NULL },
+    { "--temp --temperature", GR_ARG_REAL, "T", "0: always the most likely token (default 0.8)", &o.temperature, NULL },
+    { "--top-k", GR_ARG_INT, "K", "0: all (default 40)", &o.top_k, NULL },
+    { "--top-p", GR_ARG_REAL, "P", "default 0.95", &o.top_p, NULL },
+    { "--min-p", GR_ARG_REAL, "P", "default 0.05", &o.min_p, NULL },
+    { "--repeat-penalty", GR_ARG_REAL, "X", "1: none (default)", &o.repeat_penalty, NULL },
+    { "--repeat-last-n", GR_ARG_INT, "N", "how far back the penalty looks (default 64)", &o.repeat_last, NULL },
+    { "-s --seed", GR_ARG_INT, "N", "default 42", &o.seed, NULL },
+    { "--special", GR_ARG_FLAG, NULL, "control tokens written out in the prompt are control tokens (default; --no-special: text)",
+      &o.special, NULL },
+    { "--ignore-eos", GR_ARG_FLAG, NULL, "go on after an end-of-turn token", &o.ignore_eos, NULL },
+    { "--json", GR_ARG_FLAG, NULL, "one JSON object on stdout when done", &o.json, NULL },
+    { 0 },
+  };
+  int status = 0;
+  gr_error e = { 0 };
+  if (gr_cli_parse(args, argc, argv, NULL, "usage: graft generate -m MODEL -p TEXT [options]", &status)) {
+    signal(SIGINT, on_interrupt);
+    status = run(&o, &e) == GR_OK ? 0 : gr_cli_fail(&e);
+  }
+  gr_cli_model_close(&o.m);
+  return status;
+}

@@ -1,0 +1,118 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "cli/cli.h"
+
+void gr_cli_json(json_t *object)
+{
+  char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+  if (line) puts(line);
+  else fprintf(stderr, "graft: out of memory while writing JSON\n");
+  fflush(stdout);
+  free(line);
+  json_decref(object);
+}
+
+json_t *gr_cli_json_text(const char *text, size_t n)
+{
+  json_t *whole = json_stringn(text, n);
+  if (whole) return whole;
+  gr_buf clean = { 0 };
+  for (size_t at = 0; at < n;) {
+    size_t step = 1;
+    json_t *piece = NULL;
+    for (size_t k = 1; k <= 4 && at + k <= n && !piece; k++)
+      if ((piece = json_stringn(text + at, k))) step = k;
+    if (piece) gr_buf_append(&clean, text + at, step);
+    else gr_buf_puts(&clean, "\xef\xbf\xbd");
+    json_decref(piece);
+    at += step;
+  }
+  whole = json_stringn(clean.data ? clean.data : "", clean.len);
+  gr_buf_free(&clean);
+  return whole;
+}
+
+int gr_cli_fail(const gr_error *e)
+{
+  fflush(stdout);
+  fprintf(stderr, "graft: %s\n", e->text);
+  return e->status == GR_ERR_USAGE ? 2 : 1;
+}
+
+bool gr_cli_parse(const gr_arg *args, int argc, char **argv, gr_arg_words *words, const char *usage, int *status)
+{
+  gr_error e = { 0 };
+  bool help = false;
+  if (gr_args_parse(args, argc, argv, words, &help, &e) != GR_OK) {
+    *status = gr_cli_fail(&e);
+    return false;
+  }
+  if (!help) return true;
+  printf("%s\n\n", usage);
+  gr_args_print(args);
+  *status = 0;
+  return false;
+}
+
+static gr_status open_backends(gr_cli_model *m, gr_error *e)
+{
+  const char *name = m->backend ? m->backend : "cpu";
+  GR_TRY(gr_pool_create(&m->pool, (int)m->threads, e));
+  GR_TRY(gr_backend_open(&m->backends[0], name, m->pool, e));
+  m->n_backends = 1;
+  if (strcmp(name, "cpu") == 0) return GR_OK;
+  /* What a device has no kernel for runs on the CPU, and placement reports say so. */
+  GR_TRY(gr_backend_open(&m->backends[1], "cpu", m->pool, e));
+  m->n_backends = 2;
+  return GR_OK;
+}
+
+static gr_status add_adapter(gr_cli_model *m, const char *path, double scale, gr_error *e)
+{
+  gr_adapter_use *use = &m->adapters[m->n_adapters];
+  GR_TRY(gr_lora_load(&use->lora, m->model, path, e));
+  use->scale = (float)scale;
+  m->n_adapters++;
+  return GR_OK;
+}
+
+static gr_status add_scaled(gr_cli_model *m, const char *text, gr_error *e)
+{
+  const char *colon = strrchr(text, ':');
+  char *end = NULL;
+  double scale = colon ? strtod(colon + 1, &end) : 0;
+  if (!colon || end == colon + 1 || *end) return gr_fail(e, GR_ERR_USAGE, "--lora-scaled takes FILE:SCALE, not '%s'", text);
+  char *path = gr_strndup(text, (size_t)(colon - text));
+  if (!path) return gr_fail_memory(e, strlen(text));
+  gr_status s = add_adapter(m, path, scale, e);
+  gr_free(path);
+  return s;
+}
+
+gr_status gr_cli_model_open(gr_cli_model *m, gr_error *e)
+{
+  if (!m->path) return gr_fail(e, GR_ERR_USAGE, "give the model with -m FILE");
+  if (m->threads < 0 || m->threads > 1024) return gr_fail(e, GR_ERR_USAGE, "-t takes 1 to 1024 threads, not %lld", (long long)m->threads);
+  GR_TRY(open_backends(m, e));
+  GR_TRY(gr_model_open(&m->model, m->path, e));
+  m->adapters = gr_calloc(m->lora.n + m->lora_scaled.n, sizeof *m->adapters);
+  if (!m->adapters) return gr_fail_memory(e, 0);
+  for (size_t i = 0; i < m->lora.n; i++) GR_TRY(add_adapter(m, m->lora.items[i], 1, e));
+  for (size_t i = 0; i < m->lora_scaled.n; i++) GR_TRY(add_scaled(m, m->lora_scaled.items[i], e));
+  return GR_OK;
+}
+
+void gr_cli_model_close(gr_cli_model *m)
+{
+  for (size_t i = 0; i < m->n_adapters; i++) gr_lora_free(m->adapters[i].lora);
+  gr_free(m->adapters);
+  gr_model_close(m->model);
+  gr_backend_close(m->backends[0]);
+  gr_backend_close(m->backends[1]);
+  gr_pool_free(m->pool);
+  gr_arg_list_free(&m->lora);
+  gr_arg_list_free(&m->lora_scaled);
+}

@@ -1,0 +1,45 @@
+/* graft COMMAND ...: finds the command, and says what there is. */
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const struct {
+  const char *name, *help;
+  int (*run)(int argc, char **argv);
+} commands[] = {
+#define GR_COMMAND(name, help) { #name, help, gr_cmd_##name },
+#include "cli/commands.def"
+#undef GR_COMMAND
+};
+
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_usage(FILE *out)
+{
+  fprintf(
+      out,
+      "graft %s: trains LoRA adapters on the quantized GGUF model you serve\n\nusage: graft COMMAND [options]; graft COMMAND --help\n\n",
+      GR_VERSION);
+  for (size_t i = 0; i < COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+}
+
+int main(int argc, char **argv)
+{
+  if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    print_usage(argc < 2 ? stderr : stdout);
+    return argc < 2 ? 2 : 0;
+  }
+  if (strcmp(argv[1], "--version") == 0) {
+    printf("graft %s\n", GR_VERSION);
+    return 0;
+  }
+  const char *names[COMMANDS];
+  for (size_t i = 0; i < COMMANDS; i++) {
+    names[i] = commands[i].name;
+    if (strcmp(argv[1], names[i]) == 0) return commands[i].run(argc - 2, argv + 2);
+  }
+  const char *near = gr_nearest(argv[1], names, COMMANDS);
+  if (near) fprintf(stderr, "graft: there is no command '%s'; did you mean '%s'?\n", argv[1], near);
+  else fprintf(stderr, "graft: there is no command '%s'; graft --help lists them\n", argv[1]);
+  return 2;
+}

@@ -1,0 +1,137 @@
+/* Order of the filters: penalty, top-k, top-p, min-p, temperature, draw: llama.cpp's chain. */
+#include "infer/sample.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/rng.h"
+
+typedef struct candidate {
+  double logit, p;
+  int32_t id;
+} candidate;
+
+struct gr_sampler {
+  gr_sampling p;
+  int32_t vocab;
+  candidate *items; /* [vocab] */
+};
+
+gr_sampling gr_sampling_defaults(void)
+{
+  return (gr_sampling){ .temperature = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1, .repeat_last = 64, .seed = 42 };
+}
+
+gr_status gr_sampling_check(const gr_sampling *p, gr_error *e)
+{
+  if (!(p->temperature >= 0) || isinf(p->temperature)) return gr_fail(e, GR_ERR_USAGE, "--temp must be 0 or more, not %g", p->temperature);
+  if (p->top_k < 0) return gr_fail(e, GR_ERR_USAGE, "--top-k must be 0 (all) or more, not %d", p->top_k);
+  if (!(p->top_p > 0 && p->top_p <= 1)) return gr_fail(e, GR_ERR_USAGE, "--top-p must be above 0 and at most 1, not %g", p->top_p);
+  if (!(p->min_p >= 0 && p->min_p < 1)) return gr_fail(e, GR_ERR_USAGE, "--min-p must be at least 0 and below 1, not %g", p->min_p);
+  if (!(p->repeat_penalty > 0) || isinf(p->repeat_penalty))
+    return gr_fail(e, GR_ERR_USAGE, "--repeat-penalty must be above 0, not %g", p->repeat_penalty);
+  if (p->repeat_last < 0) return gr_fail(e, GR_ERR_USAGE, "--repeat-last-n must be 0 or more, not %d", p->repeat_last);
+  return GR_OK;
+}
+
+gr_status gr_sampler_create(gr_sampler **out, const gr_sampling *p, int32_t vocab, gr_error *e)
+{
+  *out = NULL;
+  GR_TRY(gr_sampling_check(p, e));
+  gr_sampler *s = gr_calloc(1, sizeof *s);
+  candidate *items = gr_calloc((size_t)vocab, sizeof *items);
+  if (!s || !items) {
+    gr_free(s);
+    gr_free(items);
+    return gr_fail_memory(e, (size_t)vocab * sizeof *items);
+  }
+  *s = (gr_sampler){ *p, vocab, items };
+  *out = s;
+  return GR_OK;
+}
+
+void gr_sampler_free(gr_sampler *s)
+{
+  if (!s) return;
+  gr_free(s->items);
+  gr_free(s);
+}
+
+int32_t gr_argmax(const float *logits, int32_t n)
+{
+  int32_t best = 0;
+  for (int32_t i = 1; i < n; i++)
+    if (logits[i] > logits[best] || isnan(logits[best])) best = i;
+  return best;
+}
+
+static int likelier_first(const void *a, const void *b)
+{
+  const candidate *x = a, *y = b;
+  if (x->logit > y->logit) return -1;
+  if (x->logit < y->logit) return 1;
+  return x->id < y->id ? -1 : 1;
+}
+
+static void penalise(const gr_sampler *s, const int32_t *recent, size_t n)
+{
+  size_t first = n > (size_t)s->p.repeat_last ? n - (size_t)s->p.repeat_last : 0;
+  for (size_t i = first; i < n; i++) {
+    bool counted = recent[i] < 0 || recent[i] >= s->vocab;
+    for (size_t k = first; k < i && !counted; k++) counted = recent[k] == recent[i];
+    if (counted) continue;
+    candidate *c = &s->items[recent[i]]; /* items are still in order of id */
+    c->logit = c->logit > 0 ? c->logit / s->p.repeat_penalty : c->logit * s->p.repeat_penalty;
+  }
+}
+
+/* Probabilities of the n first items at a temperature, most likely first. */
+static void softmax(candidate *items, size_t n, double temperature)
+{
+  double sum = 0;
+  for (size_t i = 0; i < n; i++) sum += items[i].p = exp((items[i].logit - items[0].logit) / temperature);
+  for (size_t i = 0; i < n; i++) items[i].p /= sum;
+}
+
+static size_t keep_likely(const gr_sampler *s)
+{
+  candidate *items = s->items;
+  size_t n = s->p.top_k > 0 && s->p.top_k < s->vocab ? (size_t)s->p.top_k : (size_t)s->vocab, kept = n;
+  softmax(items, n, 1);
+  double sum = 0;
+  for (size_t i = 0; i < n && s->p.top_p < 1; i++) {
+    sum += items[i].p;
+    if (sum < s->p.top_p) continue;
+    kept = i + 1;
+    break;
+  }
+  while (kept > 1 && items[kept - 1].p < s->p.min_p * items[0].p) kept--;
+  return kept;
+}
+
+gr_status gr_sampler_next(gr_sampler *s, const float *logits, const int32_t *recent, size_t n_recent, uint64_t index, int32_t *id,
+                          gr_error *e)
+{
+  for (int32_t i = 0; i < s->vocab; i++) {
+    if (isnan(logits[i]))
+      return gr_fail(e, GR_ERR_NUMERIC, "the model's logits hold NaN (token %d): check the model and the adapter with graft inspect", i);
+    s->items[i] = (candidate){ .logit = (double)logits[i], .id = i };
+  }
+  if (s->p.repeat_penalty < 1 || s->p.repeat_penalty > 1) penalise(s, recent, n_recent);
+  qsort(s->items, (size_t)s->vocab, sizeof *s->items, likelier_first);
+  *id = s->items[0].id;
+  if (s->p.temperature <= 0) return GR_OK;
+  size_t n = keep_likely(s);
+  softmax(s->items, n, s->p.temperature);
+  double u = gr_random_uniform(s->p.seed, 0x73616d706c65u, index), sum = 0;
+  *id = s->items[n - 1].id;
+  for (size_t i = 0; i < n; i++) {
+    sum += s->items[i].p;
+    if (u >= sum) continue;
+    *id = s->items[i].id;
+    break;
+  }
+  return GR_OK;
+}

@@ -1,0 +1,96 @@
+/* Training data: records of many forms to token sequences with a weight for each token, and packing them into windows.
+ *
+ * A conversation is rendered and tokenized once, whole. A token is trained if its first byte lies in a trained span: assistant text
+ * by origin plus its closing token ({% generation %} marks win where the template has them). Nothing is silent: every record that is
+ * dropped, cut or has nothing to learn is counted, and the first of each kind is named with file and line. */
+#ifndef GR_TEXT_DATASET_H
+#define GR_TEXT_DATASET_H
+#include "text/chat.h"
+#include "text/tokenizer.h"
+
+typedef enum gr_data_format {
+  GR_DATA_AUTO,     /* decided by the first record, and said */
+  GR_DATA_MESSAGES, /* {"messages": [...], "tools": [...]} */
+  GR_DATA_PROMPT,   /* {"prompt", "completion"} */
+  GR_DATA_QA,       /* {"question", "answer"} */
+  GR_DATA_ALPACA,   /* {"instruction", "input", "output"} */
+  GR_DATA_SHAREGPT, /* {"conversations": [{"from", "value"}]} */
+  GR_DATA_TEXT,     /* {"text"}: all of it is trained */
+  GR_DATA_PLAIN,    /* not JSON: one long text, cut into windows */
+  GR_DATA_FORMATS
+} gr_data_format;
+const char *gr_data_format_name(gr_data_format f);
+bool gr_data_format_from_name(const char *name, gr_data_format *f);
+
+typedef enum gr_overlong { GR_OVERLONG_TRUNCATE, GR_OVERLONG_DROP, GR_OVERLONG_SPLIT } gr_overlong;
+
+typedef struct gr_data_options {
+  const gr_tokenizer *tokenizer;
+  const gr_template *chat_template;
+  gr_data_format format;
+  bool train_on_inputs;
+  int32_t window; /* longest sample in tokens */
+  gr_overlong overlong;
+  const json_t *variables; /* for the template, or NULL */
+  bool parse_tool_arguments;
+} gr_data_options;
+
+/* One sequence. weights[i] is what predicting ids[i] (from what stands before it) counts; 0: not trained. weights[0] is 0. */
+typedef struct gr_sample {
+  int32_t *ids;
+  float *weights;
+  int32_t n;
+  uint32_t record; /* number of its record in the data, from 0, over all files */
+  uint32_t piece;  /* 0, or which piece of a split record */
+  uint32_t file;   /* index of its file */
+  uint32_t line;   /* from 1, where its record begins */
+} gr_sample;
+
+typedef struct gr_data_counts {
+  size_t records, samples;                              /* read; kept */
+  size_t tokens, tokens_trained;                        /* of the kept ones; trained: weight not 0 */
+  size_t truncated, dropped_long, split, dropped_empty; /* records cut; dropped as too long; split; dropped for want of a trained token */
+  size_t end_not_trained;                               /* samples whose last turn's closing token is not trained */
+  size_t doubled_bos;                                   /* samples that begin with two BOS tokens */
+  size_t duplicates;                                    /* samples equal to an earlier one */
+  size_t thinking_dropped;                              /* assistant messages that lost their reasoning to the template */
+} gr_data_counts;
+
+typedef struct gr_dataset gr_dataset;
+
+/* Reads a file (JSONL, JSON array, or plain text) or adds one more to a dataset made before (*d NULL: a new one). A malformed
+ * record is GR_ERR_FORMAT with file and line, and so is one whose spans cannot be located; a file in which nothing can be learned
+ * is refused. Warnings (the counts that are not 0, each once with its first place) are in gr_dataset_notes. */
+gr_status gr_dataset_add(gr_dataset **d, const char *path, const gr_data_options *o, gr_error *e);
+void gr_dataset_free(gr_dataset *d); /* NULL is fine */
+
+size_t gr_dataset_count(const gr_dataset *d);
+const gr_sample *gr_dataset_at(const gr_dataset *d, size_t i);
+const gr_data_counts *gr_dataset_counts(const gr_dataset *d);
+gr_data_format gr_dataset_format(const gr_dataset *d); /* of the first file, as detected or forced */
+const char *gr_dataset_path(const gr_dataset *d, uint32_t file);
+const char *gr_dataset_notes(const gr_dataset *d); /* one sentence a line; "" when there is nothing to say */
+size_t gr_dataset_bytes(const gr_dataset *d);      /* memory it holds */
+/* A number that changes when anything that training sees of the data changes: ids, weights, order. */
+uint64_t gr_dataset_hash(const gr_dataset *d);
+
+/* A window: samples side by side, no longer together than the budget. */
+typedef struct gr_window {
+  size_t first, n; /* samples order[first .. first+n) of the packing */
+  int32_t tokens;
+} gr_window;
+
+typedef struct gr_packing {
+  size_t *order; /* sample indices */
+  gr_window *windows;
+  size_t n_windows;
+  double fill; /* tokens / (windows * budget) */
+} gr_packing;
+
+/* Packs the given samples, taken in the order given by `indices`, into windows of at most `budget` tokens. pack false: one sample a
+ * window. Deterministic: a function of the lengths and the order alone. First fit over a bounded number of open windows, so that the
+ * order in which samples are seen stays close to the one given. */
+gr_status gr_pack(gr_packing *p, const gr_dataset *d, const size_t *indices, size_t n, int32_t budget, bool pack, gr_error *e);
+void gr_packing_free(gr_packing *p);
+
+#endif

@@ -1,0 +1,291 @@
+#include "train/step.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+struct gr_step {
+  const gr_model *model;
+  gr_lora *lora;
+  gr_step_options o;
+  gr_model_graph mg;
+  gr_tensor *seed;   /* [n] weights: the gradient of the weighted sum to nll */
+  gr_tensor **grads; /* [2 * pairs] a0, b0, a1, b1, ... */
+  gr_plan *plan;
+  gr_step_sums sums;
+  ptrdiff_t bad_sample;
+  /* Host side of the inputs, for one run. */
+  int32_t *ids, *positions, *segments, *labels, *keys;
+  float *weights, *cosines, *sines, *nll;
+  float *gradient; /* [parameters of the adapter] */
+  float *piece;    /* the largest single gradient, when it must be read from a device */
+  size_t input_bytes, gradient_floats, piece_floats;
+  size_t used; /* tokens of the present run */
+};
+
+/* ---- planning ---- */
+
+static gr_status build_backward(gr_step *s, gr_error *e)
+{
+  size_t n = s->mg.n_pairs;
+  gr_tensor **wrt = gr_calloc(2 * n, sizeof(gr_tensor *));
+  s->grads = gr_calloc(2 * n, sizeof(gr_tensor *));
+  if (!wrt || !s->grads) {
+    gr_free(wrt);
+    return gr_fail_memory(e, 2 * n * sizeof(gr_tensor *));
+  }
+  for (size_t i = 0; i < n; i++) {
+    wrt[2 * i] = s->mg.a[i];
+    wrt[2 * i + 1] = s->mg.b[i];
+  }
+  s->seed = gr_graph_leaf(s->mg.graph, GR_LEAF_INPUT, GR_F32, s->mg.nll->ne, s->mg.nll->dim, NULL, "weights");
+  gr_status status =
+      s->seed ? gr_graph_backward(s->mg.graph, s->mg.nll, s->seed, wrt, 2 * n, s->grads, e) : gr_graph_status(s->mg.graph, e);
+  for (size_t i = 0; i < 2 * n && status == GR_OK; i++)
+    if (!s->grads[i])
+      status = gr_fail(e, GR_ERR_MISMATCH, "the loss does not reach %s: it would never be trained; leave it out of the target modules",
+                       wrt[i]->name);
+  gr_free(wrt);
+  return status;
+}
+
+static gr_status make_plan(gr_step *s, gr_error *e)
+{
+  size_t n = s->o.train ? 2 * s->mg.n_pairs : 0;
+  gr_tensor **outputs = gr_calloc(n + 1, sizeof(gr_tensor *));
+  if (!outputs) return gr_fail_memory(e, n * sizeof(gr_tensor *));
+  outputs[0] = s->mg.nll;
+  if (n) memcpy(outputs + 1, s->grads, n * sizeof(gr_tensor *));
+  const gr_plan_options options = {
+    .backends = s->o.backends,
+    .n_backends = s->o.n_backends,
+    .prefer = s->o.prefer,
+    .prefer_ctx = s->o.prefer_ctx,
+    .recompute = s->o.recompute,
+    .n_layers = (size_t)gr_model_hparams(s->model)->layers,
+    .no_fusion = s->o.no_fusion,
+    .allow_ref = s->o.allow_ref,
+    .poison = s->o.poison,
+    .profile = s->o.profile,
+  };
+  gr_status status = gr_plan_create(&s->plan, s->mg.graph, outputs, n + 1, &options, e);
+  gr_free(outputs);
+  return status;
+}
+
+static void size_buffers(gr_step *s)
+{
+  size_t n = (size_t)s->o.tokens, half = (size_t)gr_model_hparams(s->model)->rope_dims / 2;
+  s->input_bytes = n * (6 * sizeof(int32_t) + 2 * sizeof(float)) + 2 * half * n * sizeof(float);
+  if (!s->o.train) return;
+  s->gradient_floats = gr_lora_parameters(s->lora);
+  for (size_t i = 0; i < 2 * s->mg.n_pairs; i++) {
+    size_t count = (size_t)(s->grads[i]->ne[0] * s->grads[i]->ne[1]);
+    if (count > s->piece_floats) s->piece_floats = count;
+  }
+}
+
+gr_status gr_step_plan(gr_step **out, const gr_model *m, gr_lora *lora, const gr_step_options *o, gr_error *e)
+{
+  *out = NULL;
+  gr_step *s = gr_calloc(1, sizeof *s);
+  if (!s) return gr_fail_memory(e, sizeof *s);
+  s->model = m;
+  s->lora = lora;
+  s->o = *o;
+  s->bad_sample = -1;
+  if (!o->train) s->o.dropout = 0;
+  const gr_adapter_use use = { .lora = lora, .scale = 1, .train = o->train };
+  const gr_build build = { .tokens = o->tokens, .loss = true, .adapters = &use, .n_adapters = lora ? 1 : 0, .dropout = s->o.dropout };
+  gr_status status = gr_model_build(m, &build, &s->mg, e);
+  if (status == GR_OK && o->train) status = build_backward(s, e);
+  if (status == GR_OK) status = make_plan(s, e);
+  if (status != GR_OK) {
+    gr_step_free(s);
+    return status;
+  }
+  size_buffers(s);
+  *out = s;
+  return GR_OK;
+}
+
+size_t gr_step_bytes(const gr_step *s)
+{
+  size_t bytes = s->input_bytes + (s->gradient_floats + s->piece_floats) * sizeof(float);
+  for (size_t i = 0; i < s->o.n_backends; i++) bytes += gr_plan_bytes(s->plan, i);
+  return bytes;
+}
+
+gr_status gr_step_allocate(gr_step *s, gr_error *e)
+{
+  if (s->ids) return GR_OK;
+  size_t n = (size_t)s->o.tokens, half = (size_t)gr_model_hparams(s->model)->rope_dims / 2;
+  int32_t *words = gr_calloc(s->input_bytes, 1);
+  if (s->gradient_floats) {
+    s->gradient = gr_calloc(s->gradient_floats, sizeof(float));
+    s->piece = gr_calloc(s->piece_floats, sizeof(float));
+  }
+  if (!words || (s->gradient_floats && (!s->gradient || !s->piece))) {
+    gr_free(words);
+    return gr_fail_memory(e, s->input_bytes + s->gradient_floats * sizeof(float));
+  }
+  s->ids = words;
+  s->positions = s->ids + n;
+  s->segments = s->positions + n;
+  s->labels = s->segments + n;
+  s->keys = s->labels + n;
+  s->weights = (float *)(s->keys + 2 * n);
+  s->nll = s->weights + n;
+  s->cosines = s->nll + n;
+  s->sines = s->cosines + half * n;
+  return gr_plan_allocate(s->plan, e);
+}
+
+void gr_step_free(gr_step *s)
+{
+  if (!s) return;
+  gr_plan_free(s->plan);
+  gr_model_graph_free(&s->mg);
+  gr_free(s->grads);
+  gr_free(s->ids);
+  gr_free(s->gradient);
+  gr_free(s->piece);
+  gr_free(s);
+}
+
+gr_plan *gr_step_plan_of(gr_step *s) { return s->plan; }
+const gr_step_sums *gr_step_sums_of(const gr_step *s) { return &s->sums; }
+const float *gr_step_gradient(const gr_step *s) { return s->gradient; }
+ptrdiff_t gr_step_bad_sample(const gr_step *s) { return s->bad_sample; }
+
+void gr_step_clear(gr_step *s)
+{
+  s->sums = (gr_step_sums){ 0 };
+  if (s->gradient) memset(s->gradient, 0, s->gradient_floats * sizeof(float));
+}
+
+/* ---- running ---- */
+
+/* Row t of a sample predicts token t + 1; its last row predicts nothing. */
+static void fill_sample(gr_step *s, const gr_sample *x, size_t index, int32_t segment)
+{
+  for (int32_t t = 0; t < x->n; t++) {
+    size_t at = s->used++;
+    bool last = t + 1 == x->n, trained = !last && x->weights[t + 1] > 0;
+    s->ids[at] = x->ids[t];
+    s->positions[at] = t;
+    s->segments[at] = segment;
+    s->labels[at] = trained ? x->ids[t + 1] : -1;
+    s->weights[at] = trained ? x->weights[t + 1] : 0;
+    s->keys[2 * at] = (int32_t)index;
+    s->keys[2 * at + 1] = t;
+  }
+}
+
+static gr_status fill(gr_step *s, const gr_dataset *d, const size_t *indices, size_t n, bool score, gr_error *e)
+{
+  s->used = 0;
+  for (size_t i = 0; i < n; i++) {
+    const gr_sample *x = gr_dataset_at(d, indices[i]);
+    if (s->used + (size_t)x->n > (size_t)s->o.tokens)
+      return gr_fail(e, GR_ERR_MISMATCH, "samples of more than %d tokens do not fit one run", s->o.tokens);
+    size_t from = s->used;
+    fill_sample(s, x, indices[i], (int32_t)i);
+    for (int32_t t = 0; score && t + 1 < x->n; t++) s->labels[from + (size_t)t] = x->ids[t + 1];
+  }
+  if (s->used == 0) return gr_fail(e, GR_ERR_USAGE, "a run needs at least one token");
+  gr_model_rope(s->model, s->positions, s->used, s->cosines, s->sines);
+  return GR_OK;
+}
+
+static gr_status write_inputs(gr_step *s, uint64_t step, gr_error *e)
+{
+  size_t half = (size_t)gr_model_hparams(s->model)->rope_dims / 2, words = s->used * sizeof(int32_t);
+  const gr_model_graph *g = &s->mg;
+  GR_TRY(gr_plan_set_dim(s->plan, GR_DIM_TOKENS, (int64_t)s->used, e));
+  GR_TRY(gr_plan_write(s->plan, g->ids, s->ids, words, e));
+  GR_TRY(gr_plan_write(s->plan, g->positions, s->positions, words, e));
+  GR_TRY(gr_plan_write(s->plan, g->segments, s->segments, words, e));
+  GR_TRY(gr_plan_write(s->plan, g->labels, s->labels, words, e));
+  GR_TRY(gr_plan_write(s->plan, g->cosines, s->cosines, half * words, e));
+  GR_TRY(gr_plan_write(s->plan, g->sines, s->sines, half * words, e));
+  if (s->seed) GR_TRY(gr_plan_write(s->plan, s->seed, s->weights, words, e));
+  if (!g->dropout_keys) return GR_OK;
+  const int32_t run[4] = { (int32_t)(uint32_t)s->o.seed, (int32_t)(uint32_t)(s->o.seed >> 32), (int32_t)(uint32_t)step,
+                           (int32_t)(uint32_t)(step >> 32) };
+  GR_TRY(gr_plan_write(s->plan, g->dropout_run, run, sizeof run, e));
+  return gr_plan_write(s->plan, g->dropout_keys, s->keys, 2 * words, e);
+}
+
+static gr_status launch(gr_step *s, bool (*stop)(void *), void *ctx, gr_error *e)
+{
+  size_t cursor = 0, n = gr_plan_launches(s->plan);
+  while (cursor < n) {
+    if (stop && stop(ctx)) return gr_fail(e, GR_ERR_CANCELLED, "stopped");
+    GR_TRY(gr_plan_run(s->plan, &cursor, stop ? 1 : SIZE_MAX, e));
+  }
+  return GR_OK;
+}
+
+static gr_status add_sums(gr_step *s, const size_t *indices, gr_error *e)
+{
+  GR_TRY(gr_plan_read(s->plan, s->mg.nll, s->nll, s->used * sizeof(float), e));
+  s->bad_sample = -1;
+  gr_step_sums add = { .tokens = s->used };
+  for (size_t t = 0; t < s->used; t++) {
+    if (!isfinite(s->nll[t]) && s->bad_sample < 0) s->bad_sample = (ptrdiff_t)indices[s->segments[t]];
+    if (s->weights[t] <= 0) continue;
+    add.loss += (double)s->weights[t] * (double)s->nll[t];
+    add.weight += (double)s->weights[t];
+    add.tokens_trained++;
+  }
+  if (s->bad_sample >= 0) return gr_fail(e, GR_ERR_NUMERIC, "the loss is not a finite number");
+  s->sums.loss += add.loss;
+  s->sums.weight += add.weight;
+  s->sums.tokens += add.tokens;
+  s->sums.tokens_trained += add.tokens_trained;
+  return GR_OK;
+}
+
+/* The gradient of pair i stands at the place of its values in the adapter: A, then B. */
+static gr_status add_gradient(gr_step *s, gr_error *e)
+{
+  float *to = s->gradient;
+  for (size_t i = 0; i < 2 * s->mg.n_pairs; i++) {
+    const gr_tensor *g = s->grads[i];
+    size_t n = (size_t)(g->ne[0] * g->ne[1]);
+    const float *from = gr_tensor_contiguous(g) ? gr_plan_host(s->plan, g) : NULL;
+    if (!from) {
+      GR_TRY(gr_plan_read(s->plan, g, s->piece, n * sizeof(float), e));
+      from = s->piece;
+    }
+    for (size_t k = 0; k < n; k++) to[k] += from[k];
+    to += n;
+  }
+  return GR_OK;
+}
+
+/* Entry t + 1 of a sample predicts its token t + 1, which row t of the graph computed. */
+static void copy_nll(const gr_step *s, const gr_dataset *d, const size_t *indices, size_t n, float *nll)
+{
+  size_t at = 0;
+  for (size_t i = 0; i < n; i++) {
+    int32_t length = gr_dataset_at(d, indices[i])->n;
+    nll[at] = 0;
+    for (int32_t t = 1; t < length; t++) nll[at + (size_t)t] = s->nll[at + (size_t)t - 1];
+    at += (size_t)length;
+  }
+}
+
+gr_status gr_step_run(gr_step *s, const gr_dataset *d, const size_t *indices, size_t n, uint64_t step, float *nll, bool (*stop)(void *ctx),
+                      void *stop_ctx, gr_error *e)
+{
+  GR_TRY(gr_step_allocate(s, e));
+  GR_TRY(fill(s, d, indices, n, nll && !s->o.train, e));
+  GR_TRY(write_inputs(s, step, e));
+  GR_TRY(launch(s, stop, stop_ctx, e));
+  GR_TRY(add_sums(s, indices, e));
+  if (nll) copy_nll(s, d, indices, n, nll);
+  return s->o.train ? add_gradient(s, e) : GR_OK;
+}

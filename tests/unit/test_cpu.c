@@ -1,0 +1,508 @@
+/* The CPU backend against the references: every op, every instruction set that runs here, 1, 2 and 7 threads bit-equal. The op
+ * harness (graft ops test) goes through many more cases; here stand the promises about bits, and one case of everything. */
+#include "check.h"
+
+#include <math.h>
+
+#include "backend/backend.h"
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "ops/params.h"
+#include "quant/quant.h"
+
+static const char *const sets[] = { "avx512", "avx2", "generic" };
+static const int thread_counts[] = { 1, 2, 7 };
+enum { SETS = 3, POOLS = 3 };
+
+typedef struct fixture {
+  gr_pool *pool[POOLS];
+  gr_backend *backend[SETS]; /* NULL: does not run here */
+  gr_graph *graph;
+  uint64_t stream;
+} fixture;
+
+static int setup(void **state)
+{
+  gr_error e;
+  fixture *f = calloc(1, sizeof *f);
+  for (int i = 0; i < POOLS; i++)
+    if (gr_pool_create(&f->pool[i], thread_counts[i], &e) != GR_OK) return -1;
+  for (int i = 0; i < SETS; i++) {
+    setenv("GRAFT_CPU", sets[i], 1);
+    if (gr_backend_open(&f->backend[i], "cpu", NULL, &e) != GR_OK) f->backend[i] = NULL;
+  }
+  unsetenv("GRAFT_CPU");
+  *state = f;
+  return 0;
+}
+
+static int teardown(void **state)
+{
+  fixture *f = *state;
+  for (int i = 0; i < POOLS; i++) gr_pool_free(f->pool[i]);
+  for (int i = 0; i < SETS; i++) gr_backend_close(f->backend[i]);
+  free(f);
+  return 0;
+}
+
+static int new_graph(void **state)
+{
+  fixture *f = *state;
+  f->stream = 1;
+  return (f->graph = gr_graph_create()) ? 0 : -1;
+}
+
+static int free_graph(void **state)
+{
+  fixture *f = *state;
+  for (size_t i = 0; i < f->graph->n_tensors; i++) gr_free(f->graph->tensors[i]->data);
+  gr_graph_free(f->graph);
+  return 0;
+}
+
+/* ---- inputs ---- */
+
+static void fill_blocks(gr_dtype t, unsigned char *p, int64_t blocks, uint64_t stream)
+{
+  const gr_dtype_info *d = gr_dtype_get(t);
+  float y[256];
+  for (int64_t i = 0, draw = 0; i < blocks; draw++) { /* random bytes, but for blocks with wild scales */
+    for (int j = 0; j < d->block_bytes; j++) p[j] = (unsigned char)gr_random_u64(42, stream, (uint64_t)(draw * 512 + j));
+    gr_quant_decoder(t)(p, y, d->block_elems);
+    bool tame = true;
+    for (int j = 0; j < d->block_elems; j++) tame = tame && isfinite(y[j]) && fabsf(y[j]) < 8;
+    if (tame) i++, p += d->block_bytes;
+  }
+}
+
+static gr_tensor *leaf(fixture *f, gr_dtype t, int64_t a, int64_t b, int64_t c)
+{
+  const int64_t ne[GR_DIMS] = { a, b, c, 1 };
+  size_t bytes = gr_row_bytes(t, a) * (size_t)(b * c);
+  void *data = gr_alloc(bytes + 1);
+  assert_non_null(data);
+  gr_tensor *x = gr_graph_leaf(f->graph, GR_LEAF_INPUT, t, ne, NULL, data, "x");
+  assert_non_null(x);
+  int64_t n = a * b * c;
+  uint64_t stream = f->stream++;
+  if (t == GR_F32)
+    for (int64_t i = 0; i < n; i++) ((float *)data)[i] = (float)gr_random_normal(42, stream, (uint64_t)i);
+  else if (t != GR_I32) fill_blocks(t, data, n / gr_dtype_get(t)->block_elems, stream);
+  return x;
+}
+
+static gr_tensor *f32(fixture *f, int64_t a, int64_t b, int64_t c) { return leaf(f, GR_F32, a, b, c); }
+
+static gr_tensor *integers(fixture *f, const int32_t *v, int64_t n)
+{
+  gr_tensor *x = leaf(f, GR_I32, n, 1, 1);
+  memcpy(x->data, v, (size_t)n * sizeof *v);
+  return x;
+}
+
+static gr_array array_of(const gr_tensor *t)
+{
+  const gr_tensor *root = t->base ? t->base : t;
+  gr_array a = { .data = (char *)root->data + t->offset, .dtype = t->dtype };
+  memcpy(a.ne, t->ne, sizeof a.ne);
+  memcpy(a.nb, t->nb, sizeof a.nb);
+  return a;
+}
+
+/* ---- running ---- */
+
+static gr_op_call call_of(const gr_node *n)
+{
+  gr_op_call c = { .op = n->op, .params = n->params, .n_in = n->n_in, .n_out = n->n_out };
+  for (int i = 0; i < n->n_in; i++)
+    if (n->in[i]) c.in[i] = array_of(n->in[i]);
+  for (int i = 0; i < n->n_out; i++) {
+    c.out[i] = array_of(n->out[i]);
+    size_t bytes = (size_t)gr_array_count(&c.out[i]) * sizeof(float);
+    c.out[i].data = gr_alloc(bytes);
+    assert_non_null(c.out[i].data);
+    memset(c.out[i].data, 0xff, bytes); /* NaN: what is not written shows */
+  }
+  return c;
+}
+
+static void free_call(gr_op_call *c)
+{
+  for (int i = 0; i < c->n_out; i++) gr_free(c->out[i].data);
+}
+
+static void run_cpu(gr_backend *b, gr_op_call *c, gr_pool *pool)
+{
+  gr_error e;
+  const gr_kernel_row *row = gr_backend_find(b, c);
+  assert_non_null(row);
+  c->pool = pool;
+  c->scratch = row->scratch ? gr_alloc_aligned(row->scratch(c, gr_pool_threads(pool)) + 1, 64) : NULL;
+  assert_ok(row->run(b, c, &e), &e);
+  gr_free(c->scratch);
+}
+
+/* Largest difference of each output over its root mean square. */
+static void assert_near(const gr_op_call *got, const gr_op_call *want, double tolerance, const char *what)
+{
+  for (int i = 0; i < want->n_out; i++) {
+    const float *a = got->out[i].data, *b = want->out[i].data;
+    int64_t n = gr_array_count(&want->out[i]);
+    double square = 0, worst = 0;
+    for (int64_t j = 0; j < n; j++) {
+      if (isfinite(b[j])) square += (double)b[j] * (double)b[j];
+      double d = a[j] == b[j] ? 0 : fabs((double)a[j] - (double)b[j]);
+      if (!(d <= worst)) worst = d;
+    }
+    assert_true(square > 0);
+    double error = worst / sqrt(square / (double)n);
+    if (!(error <= tolerance)) fail_msg("%s of %s, output %d: error %.3g, tolerance %.3g", gr_op_name(want->op), what, i, error, tolerance);
+  }
+}
+
+static bool same_bits(const gr_op_call *a, const gr_op_call *b)
+{
+  for (int i = 0; i < a->n_out; i++)
+    if (memcmp(a->out[i].data, b->out[i].data, (size_t)gr_array_count(&a->out[i]) * sizeof(float)) != 0) return false;
+  return true;
+}
+
+/* The node of t against its reference, on every set and number of threads. */
+static void check(fixture *f, const gr_tensor *t, double tolerance)
+{
+  gr_error e;
+  assert_ok(gr_graph_status(f->graph, &e), &e);
+  assert_non_null(t);
+  gr_op_call want = call_of(t->node);
+  gr_op_get(want.op)->reference(&want);
+  for (int s = 0; s < SETS; s++) {
+    if (!f->backend[s]) continue;
+    gr_op_call first = call_of(t->node);
+    for (int p = 0; p < POOLS; p++) {
+      gr_op_call got = call_of(t->node);
+      run_cpu(f->backend[s], p == 0 ? &first : &got, f->pool[p]);
+      if (p == 0) assert_near(&first, &want, tolerance, sets[s]);
+      else if (!same_bits(&got, &first)) fail_msg("%s of %s: %d threads give other bits", gr_op_name(want.op), sets[s], thread_counts[p]);
+      free_call(&got);
+    }
+    free_call(&first);
+  }
+  free_call(&want);
+}
+
+/* ---- one case of everything ---- */
+
+static void elementwise(void **state)
+{
+  fixture *f = *state;
+  gr_tensor *x = f32(f, 1503, 3, 2), *b = f32(f, 1503, 1, 1), *c = f32(f, 501, 3, 1);
+  check(f, gr_add(f->graph, x, b), 1e-6);
+  check(f, gr_mul(f->graph, x, c), 1e-6);
+  check(f, gr_scale(f->graph, x, 0.37f), 1e-6);
+  check(f, gr_repeat(f->graph, c, x), 1e-6);
+  check(f, gr_repeat_back(f->graph, x, c), 1e-6);
+  gr_tensor *t = gr_transpose(f->graph, f32(f, 7, 1300, 1));
+  check(f, gr_cont(f->graph, t), 0);
+  check(f, gr_add(f->graph, t, f32(f, 1300, 1, 1)), 1e-6);
+}
+
+static void units(void **state)
+{
+  fixture *f = *state;
+  gr_tensor *g = f32(f, 301, 5, 1), *u = f32(f, 301, 5, 1), *dy = f32(f, 301, 5, 1);
+  float *v = g->data;
+  for (int i = 0; i < 301; i++) v[i] *= 12; /* saturated ends too */
+  for (int kind = GR_GLU_SWIGLU; kind <= GR_GLU_SWIGLU_OAI; kind++) {
+    check(f, gr_glu(f->graph, kind, g, u), 1e-6);
+    check(f, gr_glu_back(f->graph, kind, g, u, dy), 1e-6);
+  }
+}
+
+static void norms_and_rope(void **state)
+{
+  fixture *f = *state;
+  gr_tensor *x = f32(f, 577, 3, 5), *dz = f32(f, 577, 3, 5), *w = f32(f, 577, 1, 1);
+  check(f, gr_rms_norm(f->graph, x, 1e-5f), 1e-6);
+  check(f, gr_rms_norm_mul(f->graph, x, w, 1e-5f), 1e-6);
+  check(f, gr_rms_norm_back(f->graph, x, dz, 1e-5f), 1e-6);
+  gr_tensor *h = f32(f, 70, 3, 5), *co = f32(f, 32, 5, 1), *si = f32(f, 32, 5, 1);
+  for (int mode = GR_ROPE_NORMAL; mode <= GR_ROPE_NEOX; mode++)
+    for (int inverse = 0; inverse < 2; inverse++) check(f, gr_rope(f->graph, h, co, si, mode, inverse), 1e-6);
+}
+
+static void rows_by_id(void **state)
+{
+  fixture *f = *state;
+  static const int32_t ids[] = { 3, 0, 3, -1, 7, 8, 3 };
+  gr_tensor *table = leaf(f, GR_Q8_0, 1056, 8, 1), *floats = f32(f, 1056, 8, 1), *i = integers(f, ids, 7);
+  check(f, gr_get_rows(f->graph, table, i), 0);
+  check(f, gr_get_rows_back(f->graph, f32(f, 1056, 7, 1), i, floats), 1e-6);
+}
+
+static void dropout_masks(void **state)
+{
+  fixture *f = *state;
+  static const int32_t keys[] = { 5, 0, 5, 1, 9, 0 }, run[] = { 1, 2, 3, 0 };
+  gr_tensor *k = leaf(f, GR_I32, 2, 3, 1);
+  memcpy(k->data, keys, sizeof keys);
+  check(f, gr_dropout(f->graph, f32(f, 1031, 3, 1), k, integers(f, run, 4), 0.25f, 6), 1e-6);
+}
+
+/* ---- products ---- */
+
+static void products_of_every_type(void **state)
+{
+  fixture *f = *state;
+  gr_tensor *x = f32(f, 1280, 33, 1), *g = f32(f, 75, 33, 1);
+  for (int t = 0; t < GR_DTYPE_COUNT; t++) {
+    if (gr_dtype_get((gr_dtype)t)->kind == GR_KIND_INT || t == GR_F64) continue;
+    gr_tensor *w = leaf(f, (gr_dtype)t, 1280, 75, 1);
+    check(f, gr_matmul(f->graph, w, x), 1e-5);
+    check(f, gr_out_prod(f->graph, w, gr_transpose(f->graph, g)), 1e-5);
+  }
+}
+
+static void products_of_odd_shapes(void **state)
+{
+  fixture *f = *state;
+  static const int64_t sizes[][3] = { { 1, 1, 1 },     { 3, 2, 5 },     { 17, 16, 15 }, { 31, 33, 14 },
+                                      { 576, 16, 29 }, { 16, 100, 43 }, { 2050, 9, 2 } };
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    int64_t k = sizes[i][0], m = sizes[i][1], n = sizes[i][2];
+    gr_tensor *w = f32(f, k, m, 1), *x = f32(f, k, n, 1), *y = f32(f, m, n, 1);
+    check(f, gr_matmul(f->graph, w, x), 1e-5);
+    check(f, gr_matmul(f->graph, w, gr_transpose(f->graph, f32(f, n, k, 1))), 1e-5);
+    check(f, gr_matmul_add(f->graph, y, w, x), 1e-5);
+    check(f, gr_out_prod(f->graph, w, gr_transpose(f->graph, y)), 1e-5);
+    check(f, gr_out_prod(f->graph, x, y), 1e-5);
+    check(f, gr_out_prod_add(f->graph, w, x, y), 1e-5);
+  }
+}
+
+/* Row t of a product computed with n rows, and alone. */
+static void rows_alone(fixture *f, gr_tensor *w, bool across, int64_t n)
+{
+  int64_t depth = across ? w->ne[1] : w->ne[0], cols = across ? w->ne[0] : w->ne[1];
+  gr_tensor *x = f32(f, depth, n, 1);
+  gr_tensor *all = across ? gr_out_prod(f->graph, w, gr_transpose(f->graph, x)) : gr_matmul(f->graph, w, x);
+  for (int s = 0; s < SETS; s++) {
+    if (!f->backend[s]) continue;
+    gr_op_call whole = call_of(all->node);
+    run_cpu(f->backend[s], &whole, f->pool[1]);
+    for (int64_t t = 0; t < n; t += 1 + n / 7) {
+      gr_tensor *one = f32(f, depth, 1, 1);
+      memcpy(one->data, (float *)x->data + t * depth, (size_t)depth * sizeof(float));
+      gr_tensor *y = across ? gr_out_prod(f->graph, w, gr_transpose(f->graph, one)) : gr_matmul(f->graph, w, one);
+      gr_op_call alone = call_of(y->node);
+      run_cpu(f->backend[s], &alone, f->pool[0]);
+      assert_memory_equal(alone.out[0].data, (float *)whole.out[0].data + t * cols, (size_t)cols * sizeof(float));
+      free_call(&alone);
+    }
+    free_call(&whole);
+  }
+}
+
+static void a_row_alone_has_the_same_bits(void **state)
+{
+  fixture *f = *state;
+  gr_tensor *q = leaf(f, GR_Q4_K, 1536, 83, 1), *w = f32(f, 576, 1100, 1);
+  for (int across = 0; across < 2; across++) {
+    rows_alone(f, q, across, 61);
+    rows_alone(f, w, across, 30);
+  }
+}
+
+/* A3: a quantized weight and the floats it decodes to give the same bits. */
+static void packed_weights_have_the_bits_of_their_floats(void **state)
+{
+  fixture *f = *state;
+  gr_tensor *x = f32(f, 1280, 19, 1), *g = f32(f, 70, 19, 1);
+  for (int t = 0; t < GR_DTYPE_COUNT; t++) {
+    if (gr_dtype_get((gr_dtype)t)->kind == GR_KIND_INT || t == GR_F32 || t == GR_F64) continue;
+    gr_tensor *packed = leaf(f, (gr_dtype)t, 1280, 70, 1), *floats = f32(f, 1280, 70, 1);
+    for (int64_t r = 0; r < 70; r++)
+      gr_quant_decoder((gr_dtype)t)((char *)packed->data + r * packed->nb[1], (float *)floats->data + r * 1280, 1280);
+    for (int across = 0; across < 2; across++) {
+      gr_tensor *gt = gr_transpose(f->graph, g);
+      gr_tensor *a = across ? gr_out_prod(f->graph, packed, gt) : gr_matmul(f->graph, packed, x);
+      gr_tensor *b = across ? gr_out_prod(f->graph, floats, gt) : gr_matmul(f->graph, floats, x);
+      for (int s = 0; s < SETS; s++) {
+        if (!f->backend[s]) continue;
+        gr_op_call one = call_of(a->node), two = call_of(b->node);
+        run_cpu(f->backend[s], &one, f->pool[1]);
+        run_cpu(f->backend[s], &two, f->pool[1]);
+        if (!same_bits(&one, &two)) fail_msg("%s of %s, %s", gr_op_name(one.op), gr_dtype_name((gr_dtype)t), sets[s]);
+        free_call(&one);
+        free_call(&two);
+      }
+    }
+  }
+}
+
+/* ---- attention ---- */
+
+enum { HEADS = 6, KV_HEADS = 2, SAMPLES = 4 };
+static const int lengths[SAMPLES] = { 70, 1, 133, 9 };
+
+/* Samples one after the other; the last token belongs to none (padding). */
+static struct gr_attention_inputs packed_samples(fixture *f, int64_t dk, int64_t dv, bool sinks)
+{
+  int32_t pos[256], seg[256];
+  int64_t n = 0;
+  for (int s = 0; s < SAMPLES; s++)
+    for (int i = 0; i < lengths[s]; i++, n++) pos[n] = i, seg[n] = s;
+  struct gr_attention_inputs in = { .q = f32(f, dk, HEADS, n), .k = f32(f, dk, KV_HEADS, n), .v = f32(f, dv, KV_HEADS, n) };
+  seg[n - 1] = -1;
+  in.pos_q = integers(f, pos, n), in.seg_q = integers(f, seg, n), in.pos_k = integers(f, pos, n), in.seg_k = integers(f, seg, n);
+  if (sinks) in.sinks = f32(f, HEADS, 1, 1);
+  return in;
+}
+
+static void check_attention(fixture *f, const struct gr_attention_inputs *in, struct gr_attention_params p)
+{
+  gr_tensor *out = gr_attention(f->graph, in, &p);
+  assert_non_null(out);
+  check(f, out, 2e-6);
+  gr_op_call forward = call_of(out->node);
+  gr_op_get(GR_OP_attention)->reference(&forward);
+  gr_tensor *saved = f32(f, out->ne[0], out->ne[1], out->ne[2]), *lse = f32(f, out->ne[1], out->ne[2], 1);
+  memcpy(saved->data, forward.out[0].data, (size_t)gr_array_count(&forward.out[0]) * sizeof(float));
+  memcpy(lse->data, forward.out[1].data, (size_t)gr_array_count(&forward.out[1]) * sizeof(float));
+  struct gr_attention_inputs back = *in;
+  back.sinks = NULL;
+  check(f, gr_attention_back(f->graph, &back, saved, lse, f32(f, out->ne[0], out->ne[1], out->ne[2]), &p), 2e-5);
+  free_call(&forward);
+}
+
+static void attention_kinds(void **state)
+{
+  fixture *f = *state;
+  struct gr_attention_inputs plain = packed_samples(f, 64, 64, false), odd = packed_samples(f, 40, 24, true);
+  check_attention(f, &plain, (struct gr_attention_params){ .scale = 0.125f });
+  check_attention(f, &plain, (struct gr_attention_params){ .scale = 0.125f, .window = 37 });
+  check_attention(f, &odd, (struct gr_attention_params){ .scale = 0.2f, .softcap = 3, .window = 100 });
+}
+
+/* Keys of the cache stand before those of the chunk. */
+static void attention_over_a_cache(void **state)
+{
+  fixture *f = *state;
+  int32_t pos[90], seg[90] = { 0 };
+  for (int i = 0; i < 90; i++) pos[i] = i;
+  struct gr_attention_inputs in = { .q = f32(f, 32, HEADS, 3), .k = f32(f, 32, KV_HEADS, 90), .v = f32(f, 32, KV_HEADS, 90) };
+  in.pos_q = integers(f, pos + 87, 3), in.seg_q = integers(f, seg, 3), in.pos_k = integers(f, pos, 90), in.seg_k = integers(f, seg, 90);
+  check_attention(f, &in, (struct gr_attention_params){ .scale = 0.2f });
+}
+
+static gr_tensor *slice(fixture *f, const gr_tensor *t, int64_t from, int64_t n)
+{
+  gr_tensor *x = f32(f, t->ne[0], t->ne[1], n);
+  memcpy(x->data, (char *)t->data + from * t->nb[2], (size_t)(n * t->nb[2]));
+  return x;
+}
+
+/* Promise 7: outputs and gradients of a sample are bit-equal packed or alone. */
+static void a_sample_alone_has_the_same_bits(void **state)
+{
+  fixture *f = *state;
+  const int64_t dim = 40;
+  struct gr_attention_inputs in = packed_samples(f, dim, dim, false);
+  struct gr_attention_params p = { .scale = 0.2f, .window = 90 };
+  gr_tensor *out = gr_attention(f->graph, &in, &p);
+  gr_tensor *saved = f32(f, dim, HEADS, out->ne[2]), *lse = f32(f, HEADS, out->ne[2], 1), *dout = f32(f, dim, HEADS, out->ne[2]);
+  gr_tensor *dq = gr_attention_back(f->graph, &in, saved, lse, dout, &p);
+  const int64_t from = 71, n = 133; /* the third sample */
+  int32_t pos[133], seg[133] = { 0 };
+  for (int i = 0; i < n; i++) pos[i] = i;
+  struct gr_attention_inputs own = { .q = slice(f, in.q, from, n), .k = slice(f, in.k, from, n), .v = slice(f, in.v, from, n) };
+  own.pos_q = own.pos_k = integers(f, pos, n), own.seg_q = own.seg_k = integers(f, seg, n);
+  gr_tensor *own_out = gr_attention(f->graph, &own, &p);
+  for (int s = 0; s < SETS; s++) {
+    if (!f->backend[s]) continue;
+    gr_op_call all = call_of(out->node), one = call_of(own_out->node);
+    run_cpu(f->backend[s], &all, f->pool[1]);
+    run_cpu(f->backend[s], &one, f->pool[0]);
+    int64_t row = dim * HEADS;
+    assert_memory_equal(one.out[0].data, (float *)all.out[0].data + from * row, (size_t)(n * row) * sizeof(float));
+    assert_memory_equal(one.out[1].data, (float *)all.out[1].data + from * HEADS, (size_t)(n * HEADS) * sizeof(float));
+    memcpy(saved->data, all.out[0].data, (size_t)gr_array_count(&all.out[0]) * sizeof(float));
+    memcpy(lse->data, all.out[1].data, (size_t)gr_array_count(&all.out[1]) * sizeof(float));
+    gr_tensor *own_lse = f32(f, HEADS, n, 1);
+    memcpy(own_lse->data, one.out[1].data, (size_t)(n * HEADS) * sizeof(float));
+    gr_tensor *own_dq = gr_attention_back(f->graph, &own, slice(f, saved, from, n), own_lse, slice(f, dout, from, n), &p);
+    gr_op_call all_back = call_of(dq->node), one_back = call_of(own_dq->node);
+    run_cpu(f->backend[s], &all_back, f->pool[2]);
+    run_cpu(f->backend[s], &one_back, f->pool[0]);
+    for (int i = 0; i < 3; i++) {
+      int64_t wide = one_back.out[i].ne[0] * one_back.out[i].ne[1];
+      assert_memory_equal(one_back.out[i].data, (float *)all_back.out[i].data + from * wide, (size_t)(n * wide) * sizeof(float));
+    }
+    free_call(&all), free_call(&one), free_call(&all_back), free_call(&one_back);
+  }
+}
+
+/* ---- head ---- */
+
+static void check_head(fixture *f, gr_dtype t, int64_t vocab, bool adapter, struct gr_head_params p)
+{
+  const int64_t width = 256, n = 37;
+  int32_t labels[37];
+  for (int i = 0; i < n; i++) labels[i] = i % 3 ? (int32_t)((i * 977) % vocab) : -1;
+  struct gr_head_inputs in = { .w = leaf(f, t, width, vocab, 1), .h = f32(f, width, n, 1), .labels = integers(f, labels, n) };
+  if (adapter) in.bias = f32(f, vocab, 1, 1), in.a = f32(f, width, 5, 1), in.b = f32(f, 5, vocab, 1);
+  gr_tensor *nll = gr_head_loss(f->graph, &in, &p);
+  assert_non_null(nll);
+  check(f, nll, 2e-6);
+  gr_op_call forward = call_of(nll->node);
+  gr_op_get(GR_OP_head_loss)->reference(&forward);
+  gr_tensor *lse = f32(f, n, 1, 1);
+  memcpy(lse->data, forward.out[1].data, (size_t)n * sizeof(float));
+  check(f, gr_head_loss_back(f->graph, &in, lse, f32(f, n, 1, 1), &p), 5e-5);
+  free_call(&forward);
+}
+
+static void heads(void **state)
+{
+  fixture *f = *state;
+  check_head(f, GR_Q4_K, 1003, false, (struct gr_head_params){ .scale = 0.02f });
+  check_head(f, GR_F32, 531, true, (struct gr_head_params){ .scale = 0.1f, .softcap = 4, .lora_scale = 1.5f });
+}
+
+/* ---- choosing an instruction set ---- */
+
+static void the_environment_names_a_set(void **state)
+{
+  (void)state;
+  gr_error e;
+  gr_backend *b = NULL;
+  setenv("GRAFT_CPU", "mmx", 1);
+  assert_int_equal(gr_backend_open(&b, "cpu", NULL, &e), GR_ERR_USAGE);
+  assert_non_null(strstr(e.text, "generic"));
+  setenv("GRAFT_CPU", "generic", 1);
+  assert_ok(gr_backend_open(&b, "cpu", NULL, &e), &e);
+  gr_backend_close(b);
+  unsetenv("GRAFT_CPU");
+}
+
+#define GRAPH_TEST(name) cmocka_unit_test_setup_teardown(name, new_graph, free_graph)
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    GRAPH_TEST(elementwise),
+    GRAPH_TEST(units),
+    GRAPH_TEST(norms_and_rope),
+    GRAPH_TEST(rows_by_id),
+    GRAPH_TEST(dropout_masks),
+    GRAPH_TEST(products_of_every_type),
+    GRAPH_TEST(products_of_odd_shapes),
+    GRAPH_TEST(a_row_alone_has_the_same_bits),
+    GRAPH_TEST(packed_weights_have_the_bits_of_their_floats),
+    GRAPH_TEST(attention_kinds),
+    GRAPH_TEST(attention_over_a_cache),
+    GRAPH_TEST(a_sample_alone_has_the_same_bits),
+    GRAPH_TEST(heads),
+    cmocka_unit_test(the_environment_names_a_set),
+  };
+  return cmocka_run_group_tests_name("cpu", tests, setup, teardown);
+}
