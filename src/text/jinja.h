@@ -17,6 +17,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "text/chat.h"
+#include "text/utf8.h"
 
 /* --- Tags: where a byte comes from ------------------------------------------------------------------------------------------ */
 
@@ -457,13 +458,17 @@ bool gr_jinja_join(jinja_ctx *ctx, const jinja_list *l, const jinja_value *separ
 bool gr_jinja_format(jinja_ctx *ctx, const jinja_value *format, const jinja_value *args, size_t n, jinja_value *out);
 bool gr_jinja_strftime(jinja_ctx *ctx, const jinja_value *format, jinja_value *out);
 
-/* jinja_utf8.c: of text that is known to be valid, except the first */
-size_t gr_jinja_utf8_valid(const char *s, size_t n);              /* how many bytes from the start are valid */
-size_t gr_jinja_utf8_length(const char *s, size_t n);             /* code points */
-size_t gr_jinja_utf8_next(const char *s, size_t n, uint32_t *cp); /* bytes of the first code point; n > 0 */
-size_t gr_jinja_utf8_put(uint32_t cp, char out[4]);
+/* jinja_chars.c */
+size_t gr_jinja_utf8_length(const char *s, size_t n);               /* code points */
 size_t gr_jinja_utf8_offset(const char *s, size_t n, size_t index); /* byte offset of a code point, at most n */
-bool gr_jinja_space(uint32_t cp);                                   /* what Python's str.isspace and strip count */
+/* Bytes of the first code point, n > 0; a malformed byte counts as one. */
+static inline size_t jinja_next(const char *s, size_t n, uint32_t *cp)
+{
+  size_t length = gr_utf8_length(s, n);
+  *cp = length ? gr_utf8_decode(s, length) : 0xfffd;
+  return length ? length : 1;
+}
+bool gr_jinja_space(uint32_t cp); /* what Python's str.isspace and strip count */
 uint32_t gr_jinja_upper(uint32_t cp);
 uint32_t gr_jinja_lower(uint32_t cp);
 

@@ -54,7 +54,7 @@ static bool fn_range(jinja_ctx *ctx, const jinja_args *args, jinja_value *out)
   enum { RANGE_MAX = 100000 }; /* what Jinja2's sandbox allows */
   static const char *const params[] = { "start", "stop", "step" };
   jinja_value given[3];
-  int64_t start = 0, stop, step = 1;
+  int64_t start = 0, stop = 0, step = 1;
   if (!gr_jinja_bind(ctx, "range", args, params, 3, 1, given)) return false;
   bool one = given[1].type == JINJA_ABSENT;
   if (!gr_jinja_want_int(ctx, "range", &given[one ? 0 : 1], &stop)) return false;

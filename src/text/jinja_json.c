@@ -22,7 +22,7 @@ static bool put_escaped(jinja_ctx *ctx, gr_jinja_builder *b, const jinja_value *
     n = 1;
     if (c >= 0x20 && c < 0x80 && c != '"' && c != '\\' && !(ascii && c == 0x7f)) continue;
     if (c >= 0x80) {
-      n = gr_jinja_utf8_next(s->data + at, s->len - at, &cp);
+      n = jinja_next(s->data + at, s->len - at, &cp);
       if (!ascii) continue;
     }
     const char *known = c && c < 0x80 ? strchr(special, c) : NULL;

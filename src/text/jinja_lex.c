@@ -75,7 +75,7 @@ static size_t skip_space(const lexer *l, size_t at)
 {
   while (at < l->n) {
     uint32_t cp;
-    size_t n = gr_jinja_utf8_next(l->s + at, l->n - at, &cp);
+    size_t n = jinja_next(l->s + at, l->n - at, &cp);
     if (!gr_jinja_space(cp)) break;
     at += n;
   }
@@ -88,7 +88,7 @@ static size_t strip_space_back(const lexer *l, size_t from, size_t to)
     size_t at = to - 1;
     while (at > from && ((unsigned char)l->s[at] & 0xc0) == 0x80) at--;
     uint32_t cp;
-    gr_jinja_utf8_next(l->s + at, to - at, &cp);
+    jinja_next(l->s + at, to - at, &cp);
     if (!gr_jinja_space(cp)) break;
     to = at;
   }
@@ -196,7 +196,7 @@ static size_t decode_escape(const char *s, size_t n, char *out, size_t *written)
     *out = '\\';
     return 1;
   }
-  *written = gr_jinja_utf8_put(cp, out);
+  *written = gr_utf8_encode(cp, out);
   return at;
 }
 
@@ -415,9 +415,10 @@ bool gr_jinja_lex(jinja_parser *p, const char *text, size_t n)
 {
   lexer l = { .p = p, .line = 1, .line_starting = true };
   if (!normalise(&l, text, n)) return false;
-  size_t valid = gr_jinja_utf8_valid(l.s, l.n);
-  if (valid < l.n) {
-    gr_jinja_syntax(p, GR_ERR_FORMAT, line_at(&l, valid), "the template is not valid UTF-8 here");
+  for (size_t at = 0, length; at < l.n; at += length) {
+    length = gr_utf8_length(l.s + at, l.n - at);
+    if (length) continue;
+    gr_jinja_syntax(p, GR_ERR_FORMAT, line_at(&l, at), "the template is not valid UTF-8 here");
     return false;
   }
   for (bool done = false; !done;)

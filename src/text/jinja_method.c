@@ -190,7 +190,7 @@ static bool all_are(jinja_ctx *ctx, const jinja_value *self, const jinja_args *a
   if (!gr_jinja_bind(ctx, "a method without arguments", args, NULL, 0, 0, NULL) || !gr_jinja_steps(ctx, s->len / 16)) return false;
   for (size_t at = 0, n; all && at < s->len; at += n) {
     uint32_t cp;
-    n = gr_jinja_utf8_next(s->data + at, s->len - at, &cp);
+    n = jinja_next(s->data + at, s->len - at, &cp);
     bool small = gr_jinja_upper(cp) != cp, capital = gr_jinja_lower(cp) != cp;
     if (what == 'u') all = !small;
     else if (what == 'l') all = !capital;

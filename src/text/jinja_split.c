@@ -12,7 +12,7 @@ static bool add_piece(jinja_ctx *ctx, const jinja_value *self, size_t from, size
 static bool space_at(const jinja_string *s, size_t at, size_t *n)
 {
   uint32_t cp;
-  *n = gr_jinja_utf8_next(s->data + at, s->len - at, &cp);
+  *n = jinja_next(s->data + at, s->len - at, &cp);
   return gr_jinja_space(cp);
 }
 
@@ -134,7 +134,7 @@ bool gr_jinja_splitlines(jinja_ctx *ctx, const jinja_value *self, const jinja_ar
   size_t from = 0;
   for (size_t at = 0, n; at < s->len; at += n) {
     uint32_t cp;
-    n = gr_jinja_utf8_next(s->data + at, s->len - at, &cp);
+    n = jinja_next(s->data + at, s->len - at, &cp);
     bool ends = (cp >= 10 && cp <= 13) || (cp >= 0x1c && cp <= 0x1e) || cp == 0x85 || cp == 0x2028 || cp == 0x2029;
     if (!ends) continue;
     size_t end = at;

@@ -12,13 +12,13 @@ static bool strips(const char *s, size_t n, const jinja_value *chars)
 {
   if (!chars) {
     uint32_t cp;
-    gr_jinja_utf8_next(s, n, &cp);
+    jinja_next(s, n, &cp);
     return gr_jinja_space(cp);
   }
   const jinja_string *set = chars->u.string;
   for (size_t at = 0, k; at < set->len; at += k) {
     uint32_t cp;
-    k = gr_jinja_utf8_next(set->data + at, set->len - at, &cp);
+    k = jinja_next(set->data + at, set->len - at, &cp);
     if (k == n && !memcmp(set->data + at, s, n)) return true;
   }
   return false;
@@ -30,7 +30,7 @@ bool gr_jinja_strip(jinja_ctx *ctx, const jinja_value *v, const jinja_value *cha
   size_t from = 0, to = s->len, cost = chars ? 1 + chars->u.string->len / 16 : 1;
   while ((side & JINJA_LEFT) && from < to) {
     uint32_t cp;
-    size_t n = gr_jinja_utf8_next(s->data + from, to - from, &cp);
+    size_t n = jinja_next(s->data + from, to - from, &cp);
     if (!strips(s->data + from, n, chars)) break;
     from += n;
     if (!gr_jinja_steps(ctx, cost)) return false;
@@ -83,7 +83,7 @@ bool gr_jinja_replace(jinja_ctx *ctx, const jinja_value *v, const jinja_value *o
       continue;
     }
     uint32_t cp; /* an empty part stands before every code point and at the end */
-    size_t n = at < s->len ? gr_jinja_utf8_next(s->data + at, s->len - at, &cp) : 1;
+    size_t n = at < s->len ? jinja_next(s->data + at, s->len - at, &cp) : 1;
     if (ok && at < s->len) ok = gr_jinja_put_part(ctx, &b, v, at, at + n);
     at += n;
   }
@@ -105,13 +105,13 @@ bool gr_jinja_recase(jinja_ctx *ctx, const jinja_value *v, jinja_case how, jinja
   for (size_t at = 0, n; ok && at < s->len; at += n) {
     uint32_t cp;
     char bytes[4];
-    n = gr_jinja_utf8_next(s->data + at, s->len - at, &cp);
+    n = jinja_next(s->data + at, s->len - at, &cp);
     bool upper = how == JINJA_UPPER || (how != JINJA_LOWER && first);
     if (how == JINJA_TITLE) first = !is_cased(cp);
     else first = how == JINJA_TITLE_WORDS && word_break(cp);
     jinja_tag tag = gr_jinja_tag_at(v, at);
     if (upper && cp == 0xdf) ok = gr_jinja_put(ctx, &b, how == JINJA_UPPER || how == JINJA_TITLE_WORDS ? "SS" : "Ss", 2, tag);
-    else ok = gr_jinja_put(ctx, &b, bytes, gr_jinja_utf8_put(upper ? gr_jinja_upper(cp) : gr_jinja_lower(cp), bytes), tag);
+    else ok = gr_jinja_put(ctx, &b, bytes, gr_utf8_encode(upper ? gr_jinja_upper(cp) : gr_jinja_lower(cp), bytes), tag);
   }
   return gr_jinja_finish(ctx, &b, ok, out);
 }

@@ -162,7 +162,7 @@ static bool put_quoted(jinja_ctx *ctx, gr_jinja_builder *b, const jinja_value *v
   for (size_t at = 0, n; at < s->len; at += n) {
     uint32_t cp;
     char escape[16];
-    n = gr_jinja_utf8_next(s->data + at, s->len - at, &cp);
+    n = jinja_next(s->data + at, s->len - at, &cp);
     if (cp == '\\' || cp == (uint32_t)quote) snprintf(escape, sizeof escape, "\\%c", (char)cp);
     else if (cp == '\n' || cp == '\r' || cp == '\t') snprintf(escape, sizeof escape, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
     else if (printable(cp)) continue;

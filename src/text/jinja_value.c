@@ -364,7 +364,7 @@ bool gr_jinja_iterate(jinja_ctx *ctx, const jinja_value *v, jinja_value *list)
     for (size_t at = 0, n; at < v->u.string->len; at += n) {
       uint32_t cp;
       jinja_value c;
-      n = gr_jinja_utf8_next(v->u.string->data + at, v->u.string->len - at, &cp);
+      n = jinja_next(v->u.string->data + at, v->u.string->len - at, &cp);
       if (!gr_jinja_substring(ctx, v, at, at + n, &c) || !gr_jinja_list_add(ctx, list->u.list, c)) return false;
     }
     return true;

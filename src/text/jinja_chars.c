@@ -1,59 +1,12 @@
-/* UTF-8, white space and letter case, as Python's str has them. Case is mapped one to one for the scripts that have one in
+/* Code points, white space and letter case, as Python's str has them. Case is mapped one to one for the scripts that have one in
  * common use (Latin, Greek, Cyrillic, Armenian); other letters stay as they are. */
 #include "text/jinja.h"
-
-size_t gr_jinja_utf8_valid(const char *s, size_t n)
-{
-  const unsigned char *p = (const unsigned char *)s;
-  size_t i = 0;
-  while (i < n) {
-    unsigned char c = p[i];
-    if (c < 0x80) {
-      i++;
-      continue;
-    }
-    size_t len = c < 0xc2 || c > 0xf4 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-    if (!len || len > n - i) return i;
-    unsigned char low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80, high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
-    if (p[i + 1] < low || p[i + 1] > high) return i;
-    for (size_t k = 2; k < len; k++)
-      if ((p[i + k] & 0xc0) != 0x80) return i;
-    i += len;
-  }
-  return n;
-}
 
 size_t gr_jinja_utf8_length(const char *s, size_t n)
 {
   size_t count = 0;
   for (size_t i = 0; i < n; i++) count += ((unsigned char)s[i] & 0xc0) != 0x80;
   return count;
-}
-
-size_t gr_jinja_utf8_next(const char *s, size_t n, uint32_t *cp)
-{
-  const unsigned char *p = (const unsigned char *)s;
-  size_t len = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-  if (len > n) len = n;
-  uint32_t v = len == 1 ? p[0] : p[0] & (0xffu >> (len + 1));
-  for (size_t i = 1; i < len; i++) v = v << 6 | (p[i] & 0x3f);
-  *cp = v;
-  return len;
-}
-
-size_t gr_jinja_utf8_put(uint32_t cp, char out[4])
-{
-  if (cp < 0x80) {
-    out[0] = (char)cp;
-    return 1;
-  }
-  size_t len = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
-  for (size_t i = len - 1; i > 0; i--) {
-    out[i] = (char)(0x80 | (cp & 0x3f));
-    cp >>= 6;
-  }
-  out[0] = (char)((0xf00u >> len & 0xff) | cp);
-  return len;
 }
 
 size_t gr_jinja_utf8_offset(const char *s, size_t n, size_t index)
