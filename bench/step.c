@@ -1,0 +1,174 @@
+/* bench/step MODEL [window = 512] [threads = 2] [seconds = 20] [rank = 16]
+ *
+ * What a training step costs on this machine, beside the machine's own limit measured in the same run: forward and backward of one
+ * window of random tokens, LoRA on every linear, F32. Operations are counted as 4 x parameters x tokens (2 forward, 2 backward),
+ * the head's once for each token. Prints one line a repetition, then medians, then where the time goes. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "bench/limit.h"
+#include "graph/graph.h"
+#include "model/model.h"
+
+enum { RUNS_MAX = 200 };
+
+static double now(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median(double *x, size_t n)
+{
+  qsort(x, n, sizeof *x, by_value);
+  return x[n / 2];
+}
+
+static void need(gr_status s, const gr_error *e)
+{
+  if (s == GR_OK) return;
+  fprintf(stderr, "bench: %s\n", e->text);
+  exit(1);
+}
+
+typedef struct step {
+  gr_model_graph mg;
+  gr_tensor *seed, **grads;
+  gr_plan *plan;
+  size_t n;
+} step;
+
+static void make_step(step *s, const gr_model *m, gr_lora *lora, gr_backend *backend, int64_t n)
+{
+  gr_error e = { 0 };
+  const gr_adapter_use use = { lora, 1, true };
+  const gr_build build = { .tokens = n, .loss = true, .adapters = &use, .n_adapters = 1 };
+  need(gr_model_build(m, &build, &s->mg, &e), &e);
+  size_t pairs = s->mg.n_pairs;
+  gr_tensor **wrt = gr_calloc(4 * pairs + 1, sizeof(gr_tensor *));
+  s->grads = wrt + 2 * pairs;
+  memcpy(wrt, s->mg.a, pairs * sizeof *wrt);
+  memcpy(wrt + pairs, s->mg.b, pairs * sizeof *wrt);
+  s->seed = gr_graph_leaf(s->mg.graph, GR_LEAF_INPUT, GR_F32, s->mg.nll->ne, s->mg.nll->dim, NULL, "weights");
+  need(gr_graph_backward(s->mg.graph, s->mg.nll, s->seed, wrt, 2 * pairs, s->grads, &e), &e);
+  s->grads[2 * pairs] = s->mg.nll;
+  const gr_plan_options o = { .backends = &backend, .n_backends = 1, .profile = true };
+  need(gr_plan_create(&s->plan, s->mg.graph, s->grads, 2 * pairs + 1, &o, &e), &e);
+  need(gr_plan_allocate(s->plan, &e), &e);
+  s->n = (size_t)n;
+}
+
+static void fill(step *s, const gr_model *m)
+{
+  gr_error e = { 0 };
+  size_t half = (size_t)gr_model_hparams(m)->rope_dims / 2, words = s->n * sizeof(int32_t);
+  int32_t *ids = gr_alloc(words), *positions = gr_alloc(words), *segments = gr_calloc(s->n, sizeof(int32_t));
+  float *ones = gr_alloc(words), *cosines = gr_alloc(half * words), *sines = gr_alloc(half * words);
+  for (size_t i = 0; i < s->n; i++) {
+    ids[i] = (int32_t)gr_random_below(1, 2, i, (uint64_t)gr_model_hparams(m)->vocab);
+    positions[i] = (int32_t)i;
+    ones[i] = 1;
+  }
+  gr_model_rope(m, positions, s->n, cosines, sines);
+  need(gr_plan_write(s->plan, s->mg.ids, ids, words, &e), &e);
+  need(gr_plan_write(s->plan, s->mg.labels, ids, words, &e), &e);
+  need(gr_plan_write(s->plan, s->mg.positions, positions, words, &e), &e);
+  need(gr_plan_write(s->plan, s->mg.segments, segments, words, &e), &e);
+  need(gr_plan_write(s->plan, s->seed, ones, words, &e), &e);
+  need(gr_plan_write(s->plan, s->mg.cosines, cosines, half * words, &e), &e);
+  need(gr_plan_write(s->plan, s->mg.sines, sines, half * words, &e), &e);
+}
+
+/* Seconds of one run: forward launches, then backward ones. */
+static void run(step *s, double *forward, double *backward)
+{
+  gr_error e = { 0 };
+  *forward = *backward = 0;
+  for (size_t cursor = 0; cursor < gr_plan_launches(s->plan);) {
+    gr_launch_info info;
+    gr_plan_launch_info(s->plan, cursor, &info);
+    double start = now();
+    need(gr_plan_run(s->plan, &cursor, 1, &e), &e);
+    *(info.node && info.node->phase == GR_PHASE_FORWARD ? forward : backward) += now() - start;
+  }
+}
+
+static void print_profile(const step *s)
+{
+  struct {
+    const char *key;
+    double seconds, flops;
+    size_t runs;
+  } rows[128] = { 0 };
+  size_t n = 0;
+  double total = 0;
+  for (size_t i = 0; i < gr_plan_launches(s->plan); i++) {
+    gr_launch_info info;
+    gr_plan_launch_info(s->plan, i, &info);
+    size_t k = 0;
+    while (k < n && strcmp(rows[k].key, info.row) != 0) k++;
+    if (k == n && n < 128) rows[n++].key = info.row;
+    rows[k].seconds += info.seconds;
+    rows[k].flops += info.cost.flops * (double)info.runs;
+    rows[k].runs += info.runs;
+    total += info.seconds;
+  }
+  printf("\n| row | share of the step | launches | GFLOP/s |\n|---|---|---|---|\n");
+  for (size_t shown = 0; shown < n; shown++) {
+    size_t best = 0;
+    for (size_t k = 1; k < n; k++)
+      if (rows[k].seconds > rows[best].seconds) best = k;
+    if (rows[best].seconds < 0) break;
+    printf("| %s | %.1f %% | %zu | %.1f |\n", rows[best].key, 100 * rows[best].seconds / total, rows[best].runs, rows[best].flops / rows[best].seconds * 1e-9);
+    rows[best].seconds = -1;
+  }
+}
+
+int main(int argc, char **argv)
+{
+  if (argc < 2) return fprintf(stderr, "usage: step MODEL [window] [threads] [seconds] [rank]\n"), 2;
+  int64_t window = argc > 2 ? atoll(argv[2]) : 512, rank = argc > 5 ? atoll(argv[5]) : 16;
+  int threads = argc > 3 ? atoi(argv[3]) : 2;
+  double seconds = argc > 4 ? atof(argv[4]) : 20;
+  gr_error e = { 0 };
+  gr_model *m = NULL;
+  gr_lora *lora = NULL;
+  gr_pool *pool = NULL;
+  gr_backend *cpu = NULL;
+  need(gr_model_open(&m, argv[1], &e), &e);
+  need(gr_pool_create(&pool, threads, &e), &e);
+  need(gr_backend_open(&cpu, "cpu", pool, &e), &e);
+  const gr_lora_options lo = { .rank = rank, .alpha = 2.0 * (double)rank, .seed = 1 };
+  need(gr_lora_create(&lora, m, &lo, &e), &e);
+  float *values = gr_lora_values(lora);
+  for (size_t i = 0; i < gr_lora_parameters(lora); i++) values[i] += 0.01f * (float)gr_random_normal(3, 4, i);
+  step s = { 0 };
+  make_step(&s, m, lora, cpu, window);
+  fill(&s, m);
+  double f[RUNS_MAX], b[RUNS_MAX], both[RUNS_MAX], limit[RUNS_MAX], flops = 4.0 * (double)gr_model_parameters(m) * (double)window;
+  size_t n = 0;
+  run(&s, &f[0], &b[0]);
+  for (double end = now() + seconds; n < RUNS_MAX && (n < 3 || now() < end); n++) {
+    limit[n] = bench_fma_limit(pool);
+    run(&s, &f[n], &b[n]);
+    both[n] = f[n] + b[n];
+  }
+  print_profile(&s);
+  double t = median(both, n), l = median(limit, n), tf = median(f, n), tb = median(b, n);
+  printf("\nwindow %lld, %d threads, rank %lld, %zu runs: %.3f s a window, %.1f tokens/s, %.1f GFLOP/s of a limit of %.1f: %.1f %%; backward / forward %.2f\n",
+         (long long)window, threads, (long long)rank, n, t, (double)window / t, flops / t * 1e-9, l, 100 * flops / t * 1e-9 / l, tb / tf);
+  printf("plan: %.1f MB\n", (double)gr_plan_bytes(s.plan, 0) / 1e6);
+  return 0;
+}
