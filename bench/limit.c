@@ -25,13 +25,16 @@ static double now(void)
   "vfmadd231ps %%" REG "0, %%" REG "1, %%" REG "10\n\tvfmadd231ps %%" REG "0, %%" REG "1, %%" REG "11\n\t"                                 \
   "vfmadd231ps %%" REG "0, %%" REG "1, %%" REG "12\n\tvfmadd231ps %%" REG "0, %%" REG "1, %%" REG "13\n\t"
 #define CLEAR(REG)                                                                                                                         \
-  "vxorps %%xmm0, %%xmm0, %%xmm0\n\tvxorps %%xmm1, %%xmm1, %%xmm1\n\tvxorps %%xmm2, %%xmm2, %%xmm2\n\tvxorps %%xmm3, %%xmm3, %%xmm3\n\t" \
-  "vxorps %%xmm4, %%xmm4, %%xmm4\n\tvxorps %%xmm5, %%xmm5, %%xmm5\n\tvxorps %%xmm6, %%xmm6, %%xmm6\n\tvxorps %%xmm7, %%xmm7, %%xmm7\n\t" \
-  "vxorps %%xmm8, %%xmm8, %%xmm8\n\tvxorps %%xmm9, %%xmm9, %%xmm9\n\tvxorps %%xmm10, %%xmm10, %%xmm10\n\t"                              \
+  "vxorps %%xmm0, %%xmm0, %%xmm0\n\tvxorps %%xmm1, %%xmm1, %%xmm1\n\tvxorps %%xmm2, %%xmm2, %%xmm2\n\tvxorps %%xmm3, %%xmm3, %%xmm3\n\t"   \
+  "vxorps %%xmm4, %%xmm4, %%xmm4\n\tvxorps %%xmm5, %%xmm5, %%xmm5\n\tvxorps %%xmm6, %%xmm6, %%xmm6\n\tvxorps %%xmm7, %%xmm7, %%xmm7\n\t"   \
+  "vxorps %%xmm8, %%xmm8, %%xmm8\n\tvxorps %%xmm9, %%xmm9, %%xmm9\n\tvxorps %%xmm10, %%xmm10, %%xmm10\n\t"                                 \
   "vxorps %%xmm11, %%xmm11, %%xmm11\n\tvxorps %%xmm12, %%xmm12, %%xmm12\n\tvxorps %%xmm13, %%xmm13, %%xmm13\n\t"
 #define LOOP(REG)                                                                                                                          \
-  __asm__ volatile(CLEAR(REG) "1:\n\t" FMA16(REG) "dec %0\n\tjnz 1b\n\tvzeroupper" : "+r"(loops) : : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", \
-                   "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "cc")
+  __asm__ volatile(CLEAR(REG) "1:\n\t" FMA16(REG) "dec %0\n\tjnz 1b\n\tvzeroupper"                                                         \
+                   : "+r"(loops)                                                                                                           \
+                   :                                                                                                                       \
+                   : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",   \
+                     "cc")
 #endif
 
 /* Floating-point operations done. */

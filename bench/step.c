@@ -131,7 +131,8 @@ static void print_profile(const step *s)
     for (size_t k = 1; k < n; k++)
       if (rows[k].seconds > rows[best].seconds) best = k;
     if (rows[best].seconds < 0) break;
-    printf("| %s | %.1f %% | %zu | %.1f |\n", rows[best].key, 100 * rows[best].seconds / total, rows[best].runs, rows[best].flops / rows[best].seconds * 1e-9);
+    printf("| %s | %.1f %% | %zu | %.1f |\n", rows[best].key, 100 * rows[best].seconds / total, rows[best].runs,
+           rows[best].flops / rows[best].seconds * 1e-9);
     rows[best].seconds = -1;
   }
 }
@@ -167,7 +168,8 @@ int main(int argc, char **argv)
   }
   print_profile(&s);
   double t = median(both, n), l = median(limit, n), tf = median(f, n), tb = median(b, n);
-  printf("\nwindow %lld, %d threads, rank %lld, %zu runs: %.3f s a window, %.1f tokens/s, %.1f GFLOP/s of a limit of %.1f: %.1f %%; backward / forward %.2f\n",
+  printf("\nwindow %lld, %d threads, rank %lld, %zu runs: %.3f s a window, %.1f tokens/s, %.1f GFLOP/s of a limit of %.1f: %.1f %%; "
+         "backward / forward %.2f\n",
          (long long)window, threads, (long long)rank, n, t, (double)window / t, flops / t * 1e-9, l, 100 * flops / t * 1e-9 / l, tb / tf);
   printf("plan: %.1f MB\n", (double)gr_plan_bytes(s.plan, 0) / 1e6);
   return 0;
