@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
+#include "base/nearest.h"
 
 /* ---- names ---- */
 
@@ -30,58 +32,27 @@ static const gr_arg *find(const gr_arg *args, const char *typed, size_t n)
   return NULL;
 }
 
-static size_t edit_distance(const char *a, const char *b)
-{
-  enum { MOST = 63 };
-  size_t n = strlen(a), m = strlen(b), row[MOST + 1];
-  if (n > MOST || m > MOST) return MOST;
-  for (size_t j = 0; j <= m; j++) row[j] = j;
-  for (size_t i = 1; i <= n; i++) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= m; j++) {
-      size_t best = diagonal + (a[i - 1] != b[j - 1]);
-      if (row[j] + 1 < best) best = row[j] + 1;
-      if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-      diagonal = row[j];
-      row[j] = best;
-    }
-  }
-  return row[m];
-}
+enum { NAMES_MAX = 256 };
 
-const char *gr_nearest(const char *word, const char *const *names, size_t n)
-{
-  const char *best = NULL;
-  size_t least = strlen(word) / 3 + 1;
-  for (size_t i = 0; i < n; i++) {
-    size_t d = edit_distance(word, names[i]);
-    if (d < least || (d == least && !best)) {
-      least = d;
-      best = names[i];
-    }
-  }
-  return best;
-}
-
+/* All names of the table, copied into one buffer so that each is a string of its own. */
 static gr_status unknown(const gr_arg *args, const char *typed, size_t n, gr_error *e)
 {
-  char word[64], name[64], best[64] = "";
+  gr_buf all = { 0 };
+  for (const gr_arg *a = args; a->names; a++) gr_buf_printf(&all, "%s ", a->names);
+  const char *names[NAMES_MAX];
+  size_t count = 0;
+  for (char *p = all.data; p && *p && count < NAMES_MAX;) {
+    names[count++] = p;
+    p += strcspn(p, " ");
+    if (*p) *p++ = 0;
+  }
+  char word[64];
   snprintf(word, sizeof word, "%.*s", (int)n, typed);
-  size_t least = strlen(word) / 3 + 1;
-  for (const gr_arg *a = args; a->names; a++)
-    for (const char *p = a->names; *p;) {
-      size_t len = strcspn(p, " ");
-      snprintf(name, sizeof name, "%.*s", (int)len, p);
-      size_t d = edit_distance(word, name);
-      if (d < least || (d == least && !best[0])) {
-        least = d;
-        memcpy(best, name, sizeof best);
-      }
-      p += len + (p[len] == ' ');
-    }
-  if (best[0]) return gr_fail(e, GR_ERR_USAGE, "there is no option %s; did you mean %s?", word, best);
-  return gr_fail(e, GR_ERR_USAGE, "there is no option %s; --help lists them", word);
+  const char *near = gr_nearest(word, names, count);
+  gr_status s = near ? gr_fail(e, GR_ERR_USAGE, "there is no option %s; did you mean %s?", word, near)
+                     : gr_fail(e, GR_ERR_USAGE, "there is no option %s; --help lists them", word);
+  gr_buf_free(&all);
+  return s;
 }
 
 /* ---- values ---- */

@@ -38,9 +38,6 @@ typedef struct gr_arg_words {
 gr_status gr_args_parse(const gr_arg *args, int argc, char **argv, gr_arg_words *words, bool *help, gr_error *e);
 void gr_arg_list_free(gr_arg_list *l);
 
-/* The nearest of n names to a mistyped one, or NULL when none is near (at most a third of its letters off). */
-const char *gr_nearest(const char *word, const char *const *names, size_t n);
-
 /* Prints the options of a table. */
 void gr_args_print(const gr_arg *args);
 

@@ -1,6 +1,7 @@
 /* graft COMMAND ...: finds the command, and says what there is. */
 #include <string.h>
 
+#include "base/nearest.h"
 #include "cli/cli.h"
 
 static const struct {

@@ -1,0 +1,182 @@
+/* graft inspect: checks a model or adapter file whole, and prints what it is. The same checks as before training or serving. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "io/adapter.h"
+#include "text/chat.h"
+
+struct options {
+  const char *path, *base;
+  bool tensors, metadata, json;
+};
+
+static void print_kv(const gr_gguf_kv *kv)
+{
+  printf("  %-44s %s%s", kv->key, gr_gguf_type_name(kv->type), kv->is_array ? "[]" : "");
+  double v;
+  gr_gguf_strings it = gr_gguf_strings_of(kv);
+  gr_gguf_str s;
+  if (kv->is_array) printf(" (%llu)", (unsigned long long)kv->count);
+  else if (gr_gguf_strings_next(&it, &s)) {
+    json_t *text = gr_cli_json_text(s.data, s.len < 60 ? s.len : 60);
+    char *shown = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
+    printf(" %s%s", shown ? shown : "", s.len > 60 ? "..." : "");
+    free(shown);
+    json_decref(text);
+  } else if (gr_gguf_kv_f64(kv, 0, &v)) printf(" %.10g", v);
+  putchar('\n');
+}
+
+static void print_file(const gr_gguf *g, const struct options *o)
+{
+  for (size_t i = 0; o->metadata && i < gr_gguf_kv_count(g); i++) print_kv(gr_gguf_kv_at(g, i));
+  for (size_t i = 0; o->tensors && i < gr_gguf_tensor_count(g); i++) {
+    const gr_gguf_tensor *t = gr_gguf_tensor_at(g, i);
+    printf("  %-40s %-7s [%lld", t->name, gr_ggml_type_name(t->ggml_type), (long long)t->ne[0]);
+    for (int d = 1; d < t->n_dims; d++) printf(", %lld", (long long)t->ne[d]);
+    printf("] %zu bytes\n", t->bytes);
+  }
+}
+
+/* Bytes of each type, most first: "Q4_1 80.1 MB, F32 0.1 MB". */
+static void describe_types(const gr_gguf *g, json_t *types)
+{
+  for (size_t i = 0; i < gr_gguf_tensor_count(g); i++) {
+    const gr_gguf_tensor *t = gr_gguf_tensor_at(g, i);
+    const char *name = gr_ggml_type_name(t->ggml_type);
+    json_int_t before = json_integer_value(json_object_get(types, name));
+    json_object_set_new(types, name, json_integer(before + (json_int_t)t->bytes));
+  }
+}
+
+static void print_types(json_t *types)
+{
+  const char *name, *comma = "";
+  json_t *bytes;
+  printf("weights:      ");
+  json_object_foreach(types, name, bytes)
+  {
+    printf("%s%s %.2f MB", comma, name, (double)json_integer_value(bytes) / 1e6);
+    comma = ", ";
+  }
+  putchar('\n');
+}
+
+static const char *template_kind(const gr_gguf *g, gr_error *note)
+{
+  gr_gguf_str text = { "", 0 };
+  if (gr_gguf_string(g, "tokenizer.chat_template", GR_GGUF_OPTIONAL, &text, note) != GR_OK) return "broken";
+  if (!text.len) return "none (ChatML is used for conversations)";
+  gr_template *t = NULL;
+  if (gr_template_parse(&t, text.data, text.len, "chat template", note) != GR_OK) return "broken";
+  gr_template_free(t);
+  return "understood";
+}
+
+static gr_status inspect_model(const struct options *o, gr_error *e)
+{
+  gr_model *m = NULL;
+  GR_TRY(gr_model_open(&m, o->path, e));
+  const gr_hparams *hp = gr_model_hparams(m);
+  const gr_gguf *g = gr_model_file(m);
+  const gr_tokenizer *t = gr_model_tokenizer(m);
+  gr_error note = { 0 };
+  const char *chat = template_kind(g, &note);
+  json_t *types = json_object();
+  describe_types(g, types);
+  if (o->json) {
+    gr_cli_json(json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:b,s:s,s:s,s:s,s:O}", "file", o->path, "kind", "model",
+                          "architecture", gr_model_arch(m), "layers", hp->layers, "width", hp->width, "heads", hp->heads, "heads_kv",
+                          hp->heads_kv, "ff", hp->ff, "context", hp->context, "vocab", hp->vocab, "parameters",
+                          (json_int_t)gr_model_parameters(m), "tied", gr_model_tied(m), "tokenizer", gr_tokenizer_model(t), "pre",
+                          gr_tokenizer_pre(t), "chat_template", chat, "types", types));
+  } else {
+    printf("model:        %s, %.2f million parameters, GGUF v%u in %d part%s, %.2f MB\n", gr_model_arch(m),
+           (double)gr_model_parameters(m) / 1e6, gr_gguf_version(g), gr_gguf_part_count(g), gr_gguf_part_count(g) == 1 ? "" : "s",
+           (double)gr_gguf_file_bytes(g) / 1e6);
+    printf("shape:        %d layers, width %d, %d heads over %d key heads of %d, feed-forward %d, context %d\n", hp->layers, hp->width,
+           hp->heads, hp->heads_kv, hp->head_k, hp->ff, hp->context);
+    printf("vocabulary:   %d tokens, %s%s%s, head %s\n", hp->vocab, gr_tokenizer_model(t), gr_tokenizer_pre(t)[0] ? ", pre-tokenizer " : "",
+           gr_tokenizer_pre(t), gr_model_tied(m) ? "tied" : "of its own");
+    print_types(types);
+    printf("chat template: %s\n", chat);
+    if (note.text[0]) printf("note:         %s\n", note.text);
+    if (gr_tokenizer_notes(t)[0]) printf("note:         %s\n", gr_tokenizer_notes(t));
+  }
+  if (!o->json) print_file(g, o);
+  json_decref(types);
+  gr_model_close(m);
+  return GR_OK;
+}
+
+/* Any base architecture will do here: with --base the fit is checked too. */
+static gr_status inspect_adapter(const struct options *o, gr_error *e)
+{
+  gr_adapter *a = NULL;
+  GR_TRY(gr_adapter_open(&a, o->path, e));
+  gr_status s = GR_OK;
+  if (o->base) {
+    gr_model *m = NULL;
+    gr_lora *l = NULL;
+    s = gr_model_open(&m, o->base, e);
+    if (s == GR_OK) s = gr_lora_load(&l, m, o->path, e);
+    gr_lora_free(l);
+    gr_model_close(m);
+  }
+  gr_gguf_str arch = gr_adapter_architecture(a);
+  size_t parameters = 0;
+  int64_t least = 0, most = 0;
+  for (size_t i = 0; i < gr_adapter_count(a); i++) {
+    const gr_adapter_pair *p = gr_adapter_at(a, i);
+    parameters += (size_t)(p->rank * (p->in + p->out) * p->experts);
+    if (!i || p->rank < least) least = p->rank;
+    if (p->rank > most) most = p->rank;
+  }
+  if (s == GR_OK && o->json) {
+    gr_cli_json(json_pack("{s:s,s:s,s:o,s:I,s:I,s:I,s:I,s:f,s:b}", "file", o->path, "kind", "adapter", "architecture",
+                          gr_cli_json_text(arch.data, arch.len), "pairs", (json_int_t)gr_adapter_count(a), "parameters",
+                          (json_int_t)parameters, "rank_min", (json_int_t)least, "rank_max", (json_int_t)most, "alpha", gr_adapter_alpha(a),
+                          "fits_base", o->base != NULL));
+  } else if (s == GR_OK) {
+    printf("adapter:      LoRA for %.*s, %zu matrices, rank %lld", (int)arch.len, arch.data, gr_adapter_count(a), (long long)least);
+    if (most > least) printf(" to %lld", (long long)most);
+    printf(", alpha %g, %zu parameters\n", gr_adapter_alpha(a), parameters);
+    if (gr_adapter_ignored(a)) printf("note:         %zu norm tensors are ignored, as llama.cpp ignores them\n", gr_adapter_ignored(a));
+    printf("base:         %s\n", o->base ? "fits the model given" : "not checked (give it with --base)");
+    print_file(gr_adapter_gguf(a), o);
+  }
+  gr_adapter_close(a);
+  return s;
+}
+
+static gr_status run(const struct options *o, gr_error *e)
+{
+  if (!o->path) return gr_fail(e, GR_ERR_USAGE, "give the file to inspect: graft inspect FILE");
+  gr_gguf *g = NULL;
+  gr_gguf_str type = { "", 0 };
+  GR_TRY(gr_gguf_open(&g, o->path, e));
+  gr_status s = gr_gguf_string(g, "general.type", GR_GGUF_OPTIONAL, &type, e);
+  bool adapter = gr_gguf_str_is(type, "adapter");
+  gr_gguf_close(g);
+  if (s != GR_OK) return s;
+  return adapter || o->base ? inspect_adapter(o, e) : inspect_model(o, e);
+}
+
+int gr_cmd_inspect(int argc, char **argv)
+{
+  struct options o = { 0 };
+  const gr_arg args[] = {
+    { "--base -m", GR_ARG_TEXT, "FILE", "the model that an adapter must fit", &o.base, NULL },
+    { "--tensors", GR_ARG_FLAG, NULL, "list the tensors", &o.tensors, NULL },
+    { "--metadata", GR_ARG_FLAG, NULL, "list the metadata", &o.metadata, NULL },
+    { "--json", GR_ARG_FLAG, NULL, "one JSON object on stdout", &o.json, NULL },
+    { 0 },
+  };
+  int status = 0;
+  gr_error e = { 0 };
+  gr_arg_words words = { &o.path, 1, 0 };
+  if (gr_cli_parse(args, argc, argv, &words, "usage: graft inspect FILE [--base MODEL] [options]", &status))
+    status = run(&o, &e) == GR_OK ? 0 : gr_cli_fail(&e);
+  return status;
+}

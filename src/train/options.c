@@ -1,0 +1,287 @@
+#include "train/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <yaml.h>
+
+#include "base/alloc.h"
+#include "base/nearest.h"
+#include "train/optim.h"
+
+static const gr_option_info infos[] = {
+#define GR_TRAIN_OPTION(field, kind, names, value, preset, help)                                                                           \
+  { #field, GR_OPTION_##kind, names, value, #preset, help, offsetof(gr_train_options, field) },
+#include "train/options.def"
+#undef GR_TRAIN_OPTION
+  { 0 },
+};
+
+enum { OPTIONS = sizeof infos / sizeof *infos - 1 };
+
+const gr_option_info *gr_train_option_infos(void) { return infos; }
+
+#define PRESET_FLAG(field, preset) o->field = preset;
+#define PRESET_INT(field, preset) o->field = preset;
+#define PRESET_REAL(field, preset) o->field = preset;
+#define PRESET_TEXT(field, preset) o->field = preset;
+#define PRESET_LIST(field, preset) /* empty */
+void gr_train_options_init(gr_train_options *o)
+{
+  *o = (gr_train_options){ 0 };
+#define GR_TRAIN_OPTION(field, kind, names, value, preset, help) PRESET_##kind(field, preset)
+#include "train/options.def"
+#undef GR_TRAIN_OPTION
+}
+
+void gr_train_options_free(gr_train_options *o)
+{
+  for (const gr_option_info *i = infos; i->field; i++)
+    if (i->kind == GR_OPTION_LIST) gr_free(((gr_string_list *)(void *)((char *)o + i->offset))->items);
+  gr_arena_free(&o->arena);
+  *o = (gr_train_options){ 0 };
+}
+
+/* ---- names ---- */
+
+static bool same_key(const char *key, const char *name, size_t n)
+{
+  if (strlen(key) != n) return false;
+  for (size_t i = 0; i < n; i++)
+    if (key[i] != name[i] && !((key[i] == '_' || key[i] == '-') && (name[i] == '_' || name[i] == '-'))) return false;
+  return true;
+}
+
+const gr_option_info *gr_train_option_find(const char *key)
+{
+  for (const gr_option_info *i = infos; i->field; i++) {
+    if (same_key(key, i->field, strlen(i->field))) return i;
+    for (const char *p = i->names; *p;) {
+      size_t n = strcspn(p, " "), hyphens = strspn(p, "-");
+      if (same_key(key, p + hyphens, n - hyphens)) return i;
+      p += n + (p[n] == ' ');
+    }
+  }
+  return NULL;
+}
+
+/* ---- values ---- */
+
+static gr_status set_flag(bool *to, const char *name, const char *text, const char *where, gr_error *e)
+{
+  static const char *const words[] = { "false", "true", "no", "yes", "off", "on", "0", "1" };
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strcasecmp(text, words[i]) == 0) {
+      *to = i % 2;
+      return GR_OK;
+    }
+  return gr_fail(e, GR_ERR_USAGE, "%s%s takes true or false, not '%s'", where, name, text);
+}
+
+static gr_status add_text(gr_train_options *o, gr_string_list *l, const char *text, size_t n, gr_error *e)
+{
+  char *copy = gr_arena_strndup(&o->arena, text, n);
+  if (!copy || !gr_grow((void **)&l->items, &l->cap, l->n + 1, sizeof *l->items)) return gr_fail_memory(e, n);
+  l->items[l->n++] = copy;
+  return GR_OK;
+}
+
+/* A regular expression may hold commas: "re:" takes the rest of the text. */
+static gr_status add_names(gr_train_options *o, gr_string_list *l, const char *text, gr_error *e)
+{
+  while (*text) {
+    size_t n = strncmp(text, "re:", 3) == 0 ? strlen(text) : strcspn(text, ",");
+    if (n) GR_TRY(add_text(o, l, text, n, e));
+    text += n + (text[n] == ',');
+  }
+  return GR_OK;
+}
+
+gr_status gr_train_options_set(gr_train_options *o, const gr_option_info *info, const char *text, const char *where, gr_error *e)
+{
+  void *to = (char *)o + info->offset;
+  char *end = NULL;
+  errno = 0;
+  switch (info->kind) {
+  case GR_OPTION_FLAG: return set_flag(to, info->field, text, where, e);
+  case GR_OPTION_INT: {
+    long long v = strtoll(text, &end, 10);
+    if (end == text || *end || errno) return gr_fail(e, GR_ERR_USAGE, "%s%s takes a whole number, not '%s'", where, info->field, text);
+    *(int64_t *)to = v;
+    return GR_OK;
+  }
+  case GR_OPTION_REAL: {
+    double v = strtod(text, &end);
+    if (end == text || *end || !isfinite(v)) return gr_fail(e, GR_ERR_USAGE, "%s%s takes a number, not '%s'", where, info->field, text);
+    *(double *)to = v;
+    return GR_OK;
+  }
+  case GR_OPTION_TEXT: {
+    char *copy = gr_arena_strndup(&o->arena, text, strlen(text));
+    if (!copy) return gr_fail_memory(e, strlen(text));
+    *(const char **)to = copy;
+    return GR_OK;
+  }
+  case GR_OPTION_LIST:
+    if (strcmp(info->field, "target_modules") == 0) return add_names(o, to, text, e);
+    return add_text(o, to, text, strlen(text), e);
+  }
+  return GR_OK;
+}
+
+/* ---- YAML ---- */
+
+static gr_status unknown_key(const char *key, const char *where, gr_error *e)
+{
+  const char *names[OPTIONS];
+  for (size_t i = 0; i < OPTIONS; i++) names[i] = infos[i].field;
+  const char *near = gr_nearest(key, names, OPTIONS);
+  if (near) return gr_fail(e, GR_ERR_USAGE, "%sthere is no option '%s'; did you mean '%s'?", where, key, near);
+  return gr_fail(e, GR_ERR_USAGE, "%sthere is no option '%s'; graft train --help lists them", where, key);
+}
+
+static gr_status load_value(gr_train_options *o, yaml_document_t *doc, const gr_option_info *info, yaml_node_t *value, const char *where,
+                            gr_error *e)
+{
+  if (value->type == YAML_SCALAR_NODE) {
+    const char *text = (const char *)value->data.scalar.value;
+    bool null = value->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && (!*text || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
+    return null ? GR_OK : gr_train_options_set(o, info, text, where, e);
+  }
+  if (value->type != YAML_SEQUENCE_NODE || info->kind != GR_OPTION_LIST)
+    return gr_fail(e, GR_ERR_USAGE, "%s%s takes %s", where, info->field,
+                   info->kind == GR_OPTION_LIST ? "a value or a list of values" : "a single value");
+  for (yaml_node_item_t *i = value->data.sequence.items.start; i < value->data.sequence.items.top; i++) {
+    yaml_node_t *item = yaml_document_get_node(doc, *i);
+    if (!item || item->type != YAML_SCALAR_NODE) return gr_fail(e, GR_ERR_USAGE, "%s%s takes a list of plain values", where, info->field);
+    GR_TRY(gr_train_options_set(o, info, (const char *)item->data.scalar.value, where, e));
+  }
+  return GR_OK;
+}
+
+static gr_status load_mapping(gr_train_options *o, yaml_document_t *doc, const char *path, gr_error *e)
+{
+  yaml_node_t *root = yaml_document_get_root_node(doc);
+  if (!root) return GR_OK; /* an empty file changes nothing */
+  if (root->type != YAML_MAPPING_NODE) return gr_fail(e, GR_ERR_USAGE, "%s must be a mapping of option names to values", path);
+  for (yaml_node_pair_t *p = root->data.mapping.pairs.start; p < root->data.mapping.pairs.top; p++) {
+    yaml_node_t *key = yaml_document_get_node(doc, p->key), *value = yaml_document_get_node(doc, p->value);
+    char where[300];
+    snprintf(where, sizeof where, "%.200s:%zu: ", path, key ? key->start_mark.line + 1 : 0);
+    if (!key || !value || key->type != YAML_SCALAR_NODE) return gr_fail(e, GR_ERR_USAGE, "%sa key must be a plain word", where);
+    const char *name = (const char *)key->data.scalar.value;
+    const gr_option_info *info = gr_train_option_find(name);
+    if (!info) return unknown_key(name, where, e);
+    if (info->kind == GR_OPTION_LIST) ((gr_string_list *)(void *)((char *)o + info->offset))->n = 0;
+    GR_TRY(load_value(o, doc, info, value, where, e));
+  }
+  return GR_OK;
+}
+
+gr_status gr_train_options_load(gr_train_options *o, const char *path, gr_error *e)
+{
+  FILE *f = fopen(path, "rb");
+  if (!f) return gr_fail_errno(e, errno, "open", path);
+  yaml_parser_t parser;
+  yaml_document_t doc;
+  if (!yaml_parser_initialize(&parser)) {
+    fclose(f);
+    return gr_fail_memory(e, sizeof parser);
+  }
+  yaml_parser_set_input_file(&parser, f);
+  gr_status s;
+  if (!yaml_parser_load(&parser, &doc)) {
+    s = gr_fail(e, GR_ERR_FORMAT, "%s:%zu: not YAML: %s", path, parser.problem_mark.line + 1,
+                parser.problem ? parser.problem : "unreadable");
+  } else {
+    s = load_mapping(o, &doc, path, e);
+    yaml_document_delete(&doc);
+  }
+  yaml_parser_delete(&parser);
+  fclose(f);
+  return s;
+}
+
+static void dump_text(gr_buf *out, const char *text)
+{
+  gr_buf_putc(out, '\'');
+  for (const char *p = text; *p; p++) {
+    if (*p == '\'') gr_buf_putc(out, '\'');
+    gr_buf_putc(out, *p);
+  }
+  gr_buf_putc(out, '\'');
+}
+
+void gr_train_options_dump(const gr_train_options *o, gr_buf *out)
+{
+  for (const gr_option_info *i = infos; i->field; i++) {
+    const void *at = (const char *)o + i->offset;
+    gr_buf_printf(out, "%s: ", i->field);
+    switch (i->kind) {
+    case GR_OPTION_FLAG: gr_buf_puts(out, *(const bool *)at ? "true" : "false"); break;
+    case GR_OPTION_INT: gr_buf_printf(out, "%lld", (long long)*(const int64_t *)at); break;
+    case GR_OPTION_REAL: gr_buf_printf(out, "%.17g", *(const double *)at); break;
+    case GR_OPTION_TEXT: {
+      const char *text = *(const char *const *)at;
+      if (text) dump_text(out, text);
+      else gr_buf_puts(out, "null");
+      break;
+    }
+    case GR_OPTION_LIST: {
+      const gr_string_list *l = at;
+      gr_buf_putc(out, '[');
+      for (size_t k = 0; k < l->n; k++) {
+        if (k) gr_buf_puts(out, ", ");
+        dump_text(out, l->items[k]);
+      }
+      gr_buf_putc(out, ']');
+      break;
+    }
+    }
+    gr_buf_putc(out, '\n');
+  }
+}
+
+/* ---- ranges ---- */
+
+struct range {
+  const char *name;
+  double value, min, max;
+};
+
+gr_status gr_train_options_check(const gr_train_options *o, gr_error *e)
+{
+  gr_schedule schedule;
+  const struct range ranges[] = {
+    { "lora_r", (double)o->lora_r, 1, 1 << 20 },
+    { "lora_dropout", o->lora_dropout, 0, 0.999 },
+    { "learning_rate", o->learning_rate, 0, 1e3 },
+    { "lr_min", o->lr_min, 0, o->learning_rate },
+    { "warmup_ratio", o->warmup_ratio, 0, 1 },
+    { "weight_decay", o->weight_decay, 0, 1e3 },
+    { "adam_beta1", o->adam_beta1, 0, 0.999999 },
+    { "adam_beta2", o->adam_beta2, 0, 0.9999999 },
+    { "adam_epsilon", o->adam_epsilon, 1e-30, 1 },
+    { "max_grad_norm", o->max_grad_norm, 0, 1e30 },
+    { "num_epochs", o->num_epochs, 1e-6, 1e6 },
+    { "batch_size", (double)o->batch_size, 1, 1e6 },
+    { "gradient_accumulation_steps", (double)o->gradient_accumulation_steps, 1, 1e6 },
+    { "val_split", o->val_split, 0, 0.9 },
+    { "eval_steps", (double)o->eval_steps, 0, 1e12 },
+    { "early_stopping_patience", (double)o->early_stopping_patience, 0, 1e9 },
+    { "save_steps", (double)o->save_steps, 0, 1e12 },
+    { "save_total_limit", (double)o->save_total_limit, 1, 1e6 },
+    { "threads", (double)o->threads, 0, 1024 },
+    { "logging_steps", (double)o->logging_steps, 1, 1e9 },
+  };
+  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+    if (!(ranges[i].value >= ranges[i].min && ranges[i].value <= ranges[i].max))
+      return gr_fail(e, GR_ERR_USAGE, "%s must be from %g to %g, not %g", ranges[i].name, ranges[i].min, ranges[i].max, ranges[i].value);
+  if (!(o->lora_alpha > 0)) return gr_fail(e, GR_ERR_USAGE, "lora_alpha must be above 0, not %g", o->lora_alpha);
+  if (!gr_schedule_from_name(o->lr_scheduler_type, &schedule))
+    return gr_fail(e, GR_ERR_USAGE, "lr_scheduler_type '%s' is not one of cosine, linear, constant", o->lr_scheduler_type);
+  return GR_OK;
+}
