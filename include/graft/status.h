@@ -18,6 +18,7 @@ typedef enum gr_status {
   GR_ERR_UNSUPPORTED, /* well-formed, but Graft does not handle it */
   GR_ERR_MISMATCH,    /* two things that must agree do not (shapes, adapter and base, checkpoint and run) */
   GR_ERR_NUMERIC,     /* NaN or infinity where a number was needed */
+  GR_ERR_DEVICE,      /* a device reported a failure of a kernel or of its own */
   GR_ERR_CANCELLED    /* the caller asked to stop */
 } gr_status;
 

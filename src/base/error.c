@@ -17,6 +17,7 @@ const char *gr_status_name(gr_status status)
   case GR_ERR_UNSUPPORTED: return "unsupported";
   case GR_ERR_MISMATCH: return "mismatch";
   case GR_ERR_NUMERIC: return "numeric";
+  case GR_ERR_DEVICE: return "device";
   case GR_ERR_CANCELLED: return "cancelled";
   }
   return "unknown";

@@ -1,0 +1,20 @@
+/* Every kernel, compiled for the emulator, and the way into each by number. A kernel whose signature is not what kernels.def says does not
+ * compile; one that is not in kernels.def is an unused function, which the flags make an error. */
+#define GK_DIALECT_EMU
+#include "kernels/all.gk.h"
+
+#include "backend/emu/entry.h"
+#include "backend/emu/launch.h"
+
+extern "C" gr_emu_entry *gr_emu_entry_of(gr_gpu_kernel kernel)
+{
+  switch (kernel) {
+#define GK_ENTRY(name, args, buffers, size, shared, sync)                                                                                  \
+  case GR_GPU_##name:                                                                                                                      \
+    return GR_EMU_ENTRY(name, args, buffers);
+#include "kernels/kernels.def"
+#undef GK_ENTRY
+  case GR_GPU_KERNEL_COUNT: break;
+  }
+  return nullptr;
+}

@@ -1,0 +1,54 @@
+/* Launches of the dense products. matmul: y [m,n] = W x, W [k,m], x [k,n]. out_prod: y [m,n], a [m,k], b [n,k]. */
+#include "backend/gpu/pack.h"
+
+enum { TILE = 32 }; /* gk/product.h's */
+
+static bool admits(const gr_op_call *c, gr_dtype dtype, bool add)
+{
+  const gr_array *w = &c->in[add], *b = &c->in[add + 1], *y = &c->out[0];
+  const gr_dtype_info *info = gr_dtype_get(w->dtype);
+  if (w->dtype != dtype || w->nb[0] != info->block_bytes || w->nb[1] < 0 || (dtype == GR_F32 && w->nb[1] % (int64_t)sizeof(float)))
+    return false;
+  for (int d = 2; d < GR_DIMS; d++)
+    if (w->ne[d] != 1 || b->ne[d] != 1) return false;
+  if (!gr_gpu_plain_f32(b) || !gr_gpu_plain_f32(y) || y->nb[0] != sizeof(float) || (add && !gr_gpu_plain_f32(&c->in[0]))) return false;
+  return w->ne[0] <= INT32_MAX && w->ne[1] <= INT32_MAX && gr_gpu_launchable(y);
+}
+
+/* transposed: W's rows run along the result (out_prod), so that the sum is over its dimension 1. */
+static gr_status run(gr_backend *backend, gr_gpu_kernel k, const gr_op_call *c, bool transposed, bool add, gr_error *e)
+{
+  const gr_array *w = &c->in[add], *b = &c->in[add + 1], *y = &c->out[0];
+  int64_t element = sizeof(float), m_tiles = (y->ne[0] + TILE - 1) / TILE, n_tiles = (y->ne[1] + TILE - 1) / TILE;
+  gk_product_args args = { .w_row_bytes = w->nb[1],
+                           .b_k_stride = b->nb[transposed] / element,
+                           .b_n_stride = b->nb[!transposed] / element,
+                           .y_n_stride = y->nb[1] / element,
+                           .m = (uint32_t)y->ne[0],
+                           .n = (uint32_t)y->ne[1],
+                           .k = (uint32_t)w->ne[transposed],
+                           .m_tiles = (uint32_t)m_tiles };
+  if (add) {
+    args.z_m_stride = c->in[0].nb[0] / element;
+    args.z_n_stride = c->in[0].nb[1] / element;
+  }
+  gr_gpu_launch l = gr_gpu_launch_make(k, (uint64_t)(m_tiles * n_tiles), &args, sizeof args);
+  if (add) gr_gpu_bind(&l, 0, &c->in[0]);
+  gr_gpu_bind(&l, add, w);
+  gr_gpu_bind(&l, add + 1, b);
+  gr_gpu_bind(&l, add + 2, y);
+  return gr_gpu_submit(backend, &l, e);
+}
+
+#define ROW(op, format, dtype, transposed, add)                                                                                            \
+  bool gr_gpu_admits_##op##_##format(const gr_op_call *c) { return admits(c, GR_##dtype, add); }                                           \
+  gr_status gr_gpu_run_##op##_##format(gr_backend *b, const gr_op_call *c, gr_error *e)                                                    \
+  {                                                                                                                                        \
+    return run(b, GR_GPU_##op##_##format##_f32, c, transposed, add, e);                                                                    \
+  }
+#define GK_FORMAT(format, dtype)                                                                                                           \
+  ROW(matmul, format, dtype, false, false)                                                                                                 \
+  ROW(matmul_add, format, dtype, false, true)                                                                                              \
+  ROW(out_prod, format, dtype, true, false)                                                                                                \
+  ROW(out_prod_add, format, dtype, true, true)
+#include "kernels/formats.def"
