@@ -206,17 +206,25 @@ void gr_gguf_add_copy(gr_gguf_writer *w, const gr_gguf_tensor *t)
 /* ---- the file ---- */
 
 struct gr_gguf_sink {
-  gr_file *file;
+  gr_file *file; /* or, when NULL: */
+  gr_buf *memory;
   const char *name; /* of the tensor being written */
-  size_t left;
+  size_t left;      /* of its bytes */
 };
+
+static gr_status put_bytes(gr_gguf_sink *sink, const void *bytes, size_t n, gr_error *e)
+{
+  if (sink->file) return gr_file_write(sink->file, bytes, n, e);
+  if (n) gr_buf_append(sink->memory, bytes, n);
+  return sink->memory->failed ? gr_fail_memory(e, n) : GR_OK;
+}
 
 gr_status gr_gguf_sink_write(gr_gguf_sink *sink, const void *bytes, size_t n, gr_error *e)
 {
   if (n > sink->left)
     return gr_fail(e, GR_ERR_USAGE, "tensor '%s': %zu more bytes than its shape and type hold", sink->name, n - sink->left);
   sink->left -= n;
-  return gr_file_write(sink->file, bytes, n, e);
+  return put_bytes(sink, bytes, n, e);
 }
 
 static int compare_first(const void *a, const void *b)
@@ -280,44 +288,66 @@ static gr_status encode_front(const gr_gguf_writer *w, gr_buf *b, gr_error *e)
   return b->failed || w->pairs.failed ? gr_fail_memory(e, w->pairs.len) : GR_OK;
 }
 
-static gr_status write_zeros(gr_file *f, uint64_t n, gr_error *e)
+static gr_status put_zeros(gr_gguf_sink *sink, uint64_t n, gr_error *e)
 {
   static const uint8_t zeros[4096];
   while (n) {
     size_t part = n < sizeof zeros ? (size_t)n : sizeof zeros;
-    GR_TRY(gr_file_write(f, zeros, part, e));
+    GR_TRY(put_bytes(sink, zeros, part, e));
     n -= part;
   }
   return GR_OK;
 }
 
-static gr_status write_tensor(gr_file *f, const entry *t, gr_error *e)
+static gr_status put_tensor(gr_gguf_sink *sink, const entry *t, gr_error *e)
 {
-  if (t->data) return gr_file_write(f, t->data, t->bytes, e);
-  gr_gguf_sink sink = { f, t->name, t->bytes };
-  GR_TRY(t->produce(t->ctx, &sink, e));
-  if (sink.left) return gr_fail(e, GR_ERR_USAGE, "tensor '%s': %zu of its %zu bytes are missing", t->name, sink.left, t->bytes);
+  if (t->data) return put_bytes(sink, t->data, t->bytes, e);
+  sink->name = t->name;
+  sink->left = t->bytes;
+  GR_TRY(t->produce(t->ctx, sink, e));
+  if (sink->left) return gr_fail(e, GR_ERR_USAGE, "tensor '%s': %zu of its %zu bytes are missing", t->name, sink->left, t->bytes);
   return GR_OK;
+}
+
+static gr_status put_all(const gr_gguf_writer *w, const gr_buf *front, gr_gguf_sink *sink, gr_error *e)
+{
+  GR_TRY(put_bytes(sink, front->data, front->len, e));
+  GR_TRY(put_zeros(sink, padding(front->len, w->alignment), e));
+  for (size_t i = 0; i < w->tensor_count; i++) {
+    GR_TRY(put_tensor(sink, &w->tensors[i], e));
+    GR_TRY(put_zeros(sink, padding(w->tensors[i].bytes, w->alignment), e));
+  }
+  return GR_OK;
+}
+
+/* What can be said before the first byte is written. */
+static gr_status prepare(const gr_gguf_writer *w, gr_buf *front, gr_error *e)
+{
+  if (w->error.status != GR_OK) return gr_fail(e, w->error.status, "%s", w->error.text);
+  GR_TRY(check_names(w, e));
+  return encode_front(w, front, e);
 }
 
 gr_status gr_gguf_writer_save(gr_gguf_writer *w, const char *path, gr_error *e)
 {
-  if (w->error.status != GR_OK) return gr_fail(e, w->error.status, "cannot write %s: %s", path, w->error.text);
-  if (check_names(w, e) != GR_OK) return gr_error_context(e, "cannot write %s", path);
   gr_buf front = { 0 };
   gr_file *f = NULL;
-  gr_status s = encode_front(w, &front, e);
-  if (s == GR_OK) s = gr_file_create(&f, path, e);
-  if (s == GR_OK) s = gr_file_write(f, front.data, front.len, e);
-  if (s == GR_OK) s = write_zeros(f, padding(front.len, w->alignment), e);
+  gr_status s = prepare(w, &front, e);
+  if (s != GR_OK) gr_error_context(e, "cannot write %s", path);
+  else s = gr_file_create(&f, path, e);
+  if (s == GR_OK) s = put_all(w, &front, &(gr_gguf_sink){ .file = f }, e);
   gr_buf_free(&front);
-  for (size_t i = 0; i < w->tensor_count && s == GR_OK; i++) {
-    s = write_tensor(f, &w->tensors[i], e);
-    if (s == GR_OK) s = write_zeros(f, padding(w->tensors[i].bytes, w->alignment), e);
-  }
-  if (s != GR_OK) {
-    gr_file_abandon(f);
-    return s;
-  }
-  return gr_file_commit(f, e);
+  if (s == GR_OK) return gr_file_commit(f, e);
+  gr_file_abandon(f);
+  return s;
+}
+
+gr_status gr_gguf_writer_encode(gr_gguf_writer *w, gr_buf *out, gr_error *e)
+{
+  gr_buf front = { 0 };
+  gr_buf_clear(out);
+  gr_status s = prepare(w, &front, e);
+  if (s == GR_OK) s = put_all(w, &front, &(gr_gguf_sink){ .memory = out }, e);
+  gr_buf_free(&front);
+  return s;
 }

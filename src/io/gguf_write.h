@@ -12,6 +12,7 @@
  * tensor data follows without gaps other than the alignment's padding, as ggml's reader demands. */
 #ifndef GR_IO_GGUF_WRITE_H
 #define GR_IO_GGUF_WRITE_H
+#include "base/buf.h"
 #include "io/gguf.h"
 
 typedef struct gr_gguf_writer gr_gguf_writer;
@@ -54,5 +55,8 @@ void gr_gguf_add_copy(gr_gguf_writer *w, const gr_gguf_tensor *t); /* of another
 /* Writes the file beside `path` and renames it there when it is whole and on disk; on failure the old file is untouched.
  * May be called again. */
 gr_status gr_gguf_writer_save(gr_gguf_writer *w, const char *path, gr_error *e);
+
+/* The same bytes into memory, replacing what `out` held. */
+gr_status gr_gguf_writer_encode(gr_gguf_writer *w, gr_buf *out, gr_error *e);
 
 #endif

@@ -30,6 +30,11 @@ gr_tensor *gr_block_weight(gr_builder *b, const char *stem, const char *suffix, 
                   (long long)ne0, (long long)ne1);
     return NULL;
   }
+  if (gr_dtype_get(t->dtype)->kind == GR_KIND_INT || t->dtype == GR_F64) {
+    gr_graph_fail(b->graph, GR_ERR_UNSUPPORTED, "%s: the tensor %s is stored as %s, which weights are not", gr_gguf_path(file), name,
+                  gr_dtype_name(t->dtype));
+    return NULL;
+  }
   size_t index = 0;
   while (gr_gguf_tensor_at(file, index) != t) index++;
   if (!b->weights[index])

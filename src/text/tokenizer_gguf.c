@@ -28,7 +28,8 @@ static gr_status read_strings(const gr_gguf *g, const char *key, gr_text_view **
   const gr_gguf_kv *kv = NULL;
   GR_TRY(gr_gguf_array(g, key, GR_GGUF_OPTIONAL, GR_GGUF_KIND_STRING, &kv, e));
   if (!kv) return GR_OK;
-  if (kv->count > INT32_MAX) return gr_fail(e, GR_ERR_FORMAT, "%s has %llu entries", key, (unsigned long long)kv->count);
+  if (kv->count > INT32_MAX)
+    return gr_fail(e, GR_ERR_FORMAT, "%s: %s has %llu entries", gr_gguf_path(g), key, (unsigned long long)kv->count);
   *views = gr_calloc((size_t)kv->count, sizeof **views);
   if (!*views) return gr_fail_memory(e, (size_t)kv->count * sizeof **views);
   gr_gguf_strings it = gr_gguf_strings_of(kv);
@@ -42,7 +43,8 @@ static gr_status find_beside(const gr_gguf *g, const char *key, gr_gguf_kind kin
   *kv = NULL;
   GR_TRY(gr_gguf_array(g, key, GR_GGUF_OPTIONAL, kind, kv, e));
   if (*kv && (*kv)->count < count)
-    return gr_fail(e, GR_ERR_FORMAT, "%s has %llu entries for %zu tokens", key, (unsigned long long)(*kv)->count, count);
+    return gr_fail(e, GR_ERR_FORMAT, "%s: %s has %llu entries for %zu tokens", gr_gguf_path(g), key, (unsigned long long)(*kv)->count,
+                   count);
   return GR_OK;
 }
 

@@ -37,6 +37,20 @@ static gr_status run_adapter(scratch *dir, gr_error *e)
 static gr_status run_save(scratch *dir, gr_error *e) { return sample_model_save(scratch_path(dir, "out.gguf"), 64, e); }
 static gr_status run_save_adapter(scratch *dir, gr_error *e) { return sample_adapter_save(scratch_path(dir, "out-adapter.gguf"), e); }
 
+static gr_status run_encode(scratch *dir, gr_error *e)
+{
+  (void)dir;
+  gr_gguf_writer *w;
+  gr_buf bytes = { 0 };
+  GR_TRY(gr_gguf_writer_create(&w, e));
+  sample_put_arrays(w);
+  sample_add_tensors(w);
+  gr_status s = gr_gguf_writer_encode(w, &bytes, e);
+  gr_gguf_writer_free(w);
+  gr_buf_free(&bytes);
+  return s;
+}
+
 static gr_status save_part(const char *path, uint32_t part, gr_error *e)
 {
   gr_gguf_writer *w;
@@ -88,6 +102,7 @@ static void failing_allocations_are_survived(void **state)
     assert_true(fail_each(&dir, "open", run_open, rest, 0) >= 8);
     assert_true(fail_each(&dir, "split", run_split, rest, 0) >= 12);
     assert_true(fail_each(&dir, "adapter", run_adapter, rest, 0) >= 10);
+    assert_true(fail_each(&dir, "encode", run_encode, rest, 0) >= 10);
     /* Flushing the folder after the rename does without the memory for its name: the file is whole and in place by then. */
     assert_true(fail_each(&dir, "save", run_save, rest, 1) >= 10);
     assert_true(fail_each(&dir, "save adapter", run_save_adapter, rest, 1) >= 10);

@@ -257,7 +257,7 @@ static void many_at_once(image *m, uint64_t seed)
   uint8_t *saved = gr_alloc(m->size);
   assert_non_null(saved);
   memcpy(saved, m->bytes, m->size);
-  for (uint64_t round = 0; round < 4000; round++) {
+  for (uint64_t round = 0; round < 1500; round++) {
     uint64_t changes = 1 + gr_random_below(seed, round, 0, 4);
     for (uint64_t c = 1; c <= changes; c++) {
       const field *f = &m->fields[gr_random_below(seed, round, 4 * c, m->field_count)];
