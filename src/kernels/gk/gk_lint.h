@@ -40,6 +40,6 @@ GK_FN float gk_bits_float(uint32_t bits)
 
 /* Not in Metal's C++, or not in its device code; `static` only as GK_FN and GK_SHARED write it, `long` only as int64_t does. */
 #pragma GCC poison double long static virtual new delete goto try catch throw dynamic_cast typeid friend thread_local mutable union operator
-#pragma GCC poison auto std printf malloc free memcpy memset assert __builtin_memcpy asm __asm__ inline class private public protected
+#pragma GCC poison auto std printf malloc free memcpy memset assert __builtin_memcpy asm __asm__ inline private public protected
 
 #endif

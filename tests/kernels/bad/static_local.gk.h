@@ -1,0 +1,10 @@
+/* lint: poisoned */
+#include "kernels/gk/index.h"
+
+GK_KERNEL(bad_f32, gk_unary_args, const GK_GLOBAL float *x, GK_GLOBAL float *y)
+{
+  GK_ENTER(t);
+  static float seen;
+  seen = x[0];
+  y[gk_tid(t)] = a.s * seen;
+}

@@ -1,0 +1,10 @@
+/* lint: names no address space */
+#include "kernels/gk/index.h"
+
+GK_KERNEL(bad_f32, gk_unary_args, const GK_GLOBAL float *x, GK_GLOBAL float *y)
+{
+  GK_ENTER(t);
+  float v[2] = { x[0], a.s };
+  const float *p = v;
+  y[gk_tid(t)] = p[1];
+}

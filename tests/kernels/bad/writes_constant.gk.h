@@ -1,0 +1,9 @@
+/* lint: const-qualified */
+#include "kernels/gk/index.h"
+
+GK_KERNEL(bad_f32, gk_unary_args, const GK_GLOBAL float *x, GK_GLOBAL float *y)
+{
+  GK_ENTER(t);
+  a.s = x[0];
+  y[gk_tid(t)] = a.s;
+}
