@@ -41,7 +41,8 @@ static inline vf vload(const float *p)
   return v;
 }
 static inline void vstore(float *p, vf v) { memcpy(p, &v, sizeof v); }
-static inline vf vset(float x) { return (vf){ 0 } + x; }
+/* x - 0 and not x + 0, which would turn -0 to 0 and so costs an addition. */
+static inline vf vset(float x) { return x - (vf){ 0 }; }
 static inline vi vseti(int32_t x) { return (vi){ 0 } + x; }
 static inline vf vselect(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 static inline vf vmax(vf a, vf b) { return vselect(a > b, a, b); }

@@ -1,0 +1,280 @@
+/* bench_cpu: what the CPU backend's kernels reach, beside the machine's limit measured in the same run.
+ *   bench_cpu [threads = 2] [seconds a case = 0.5] [text: only the cases whose line contains it]
+ * One line a case: GFLOP/s by the wall clock (median, best), the limit of multiply-adds on registers (median of runs that alternate with
+ * the case's), and shares of it: by the wall clock, and by processor time, which leaves out what other processes took. GRAFT_CPU
+ * forces an instruction set. Flops of attention count visible pairs. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/backend.h"
+#include "backend/cpu/peak.h"
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "ops/params.h"
+#include "quant/quant.h"
+
+typedef struct bench {
+  gr_pool *pool;
+  gr_backend *backend;
+  double seconds;
+  const char *filter;
+  gr_graph *graph;
+  uint64_t stream;
+} bench;
+
+static double clock_of(clockid_t id)
+{
+  struct timespec t;
+  clock_gettime(id, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void *checked(void *p)
+{
+  if (!p) fprintf(stderr, "bench_cpu: out of memory\n"), exit(1);
+  return p;
+}
+
+/* ---- operands ---- */
+
+static gr_tensor *leaf(bench *b, gr_dtype t, int64_t n0, int64_t n1, int64_t n2)
+{
+  const int64_t ne[GR_DIMS] = { n0, n1, n2, 1 };
+  int64_t row = (int64_t)gr_row_bytes(t, n0);
+  char *data = checked(gr_alloc_aligned((size_t)(row * n1 * n2), 64));
+  for (int64_t r = 0; r < n1 * n2; r++) {
+    float *x = checked(gr_alloc((size_t)n0 * sizeof *x));
+    for (int64_t i = 0; i < n0; i++) x[i] = (float)(gr_random_uniform(1, b->stream, (uint64_t)(r * n0 + i)) - 0.5);
+    if (t == GR_I32) memset(data + r * row, 0, (size_t)row);
+    else if (t == GR_F32) memcpy(data + r * row, x, (size_t)row);
+    else if (gr_quant_encoder(t)) gr_quant_encoder(t)(x, data + r * row, n0);
+    else memset(data + r * row, 0x21, (size_t)row); /* small finite scales in every format */
+    gr_free(x);
+  }
+  b->stream++;
+  return gr_graph_leaf(b->graph, GR_LEAF_INPUT, t, ne, NULL, data, "x");
+}
+
+static gr_array array_of(const gr_tensor *t)
+{
+  const gr_tensor *root = t->base ? t->base : t;
+  gr_array a = { .data = (char *)root->data + t->offset, .dtype = t->dtype };
+  memcpy(a.ne, t->ne, sizeof a.ne);
+  memcpy(a.nb, t->nb, sizeof a.nb);
+  return a;
+}
+
+/* ---- measuring ---- */
+
+enum { RUNS = 10000 };
+
+static int ascending(const void *a, const void *b)
+{
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median(double *x, size_t n)
+{
+  qsort(x, n, sizeof *x, ascending);
+  return x[n / 2];
+}
+
+static void measure(bench *b, const char *name, const gr_kernel_row *row, const gr_op_call *call, double flops)
+{
+  static double wall[RUNS], cpu[RUNS], limit[RUNS], limit_cpu[RUNS];
+  gr_error e;
+  size_t runs = 0;
+  int threads = gr_pool_threads(b->pool);
+  for (double end = clock_of(CLOCK_MONOTONIC) + b->seconds; runs < 3 || (runs < RUNS && clock_of(CLOCK_MONOTONIC) < end); runs++) {
+    double t0 = clock_of(CLOCK_MONOTONIC), c0 = clock_of(CLOCK_PROCESS_CPUTIME_ID);
+    double peak = gr_cpu_peak(b->backend, b->pool, 40000) * 1e-9;
+    double t1 = clock_of(CLOCK_MONOTONIC), c1 = clock_of(CLOCK_PROCESS_CPUTIME_ID);
+    if (row->run(b->backend, call, &e) != GR_OK) fprintf(stderr, "bench_cpu: %s\n", e.text), exit(1);
+    double t2 = clock_of(CLOCK_MONOTONIC), c2 = clock_of(CLOCK_PROCESS_CPUTIME_ID);
+    limit[runs] = peak / (t1 - t0);
+    limit_cpu[runs] = peak / (c1 - c0) * threads;
+    wall[runs] = flops * 1e-9 / (t2 - t1);
+    cpu[runs] = flops * 1e-9 / (c2 - c1) * threads;
+  }
+  double middle = median(wall, runs), top = median(limit, runs);
+  printf("| %-44s | %7.1f | %7.1f | %7.1f | %5.1f %% | %5.1f %% | %zu |\n", name, middle, wall[runs - 1], top, 100 * middle / top,
+         100 * median(cpu, runs) / median(limit_cpu, runs), runs);
+  fflush(stdout);
+}
+
+/* The node of t; flops 0: what its cost function says. Leaves of the graph are freed. */
+static void run_case(bench *b, const char *name, gr_tensor *t, double flops)
+{
+  gr_error e;
+  if (gr_graph_status(b->graph, &e) != GR_OK) fprintf(stderr, "bench_cpu: %s\n", e.text), exit(1);
+  const gr_node *n = t->node;
+  gr_op_call call = { .op = n->op, .params = n->params, .n_in = n->n_in, .n_out = n->n_out, .pool = b->pool };
+  for (int i = 0; i < n->n_in; i++)
+    if (n->in[i]) call.in[i] = array_of(n->in[i]);
+  for (int i = 0; i < n->n_out; i++) {
+    call.out[i] = array_of(n->out[i]);
+    call.out[i].data = checked(gr_alloc_aligned((size_t)gr_array_count(&call.out[i]) * sizeof(float), 64));
+  }
+  const gr_kernel_row *row = gr_backend_find(b->backend, &call);
+  call.scratch = checked(gr_alloc_aligned((row->scratch ? row->scratch(&call, gr_pool_threads(b->pool)) : 0) + 1, 64));
+  gr_cost cost;
+  gr_op_get(n->op)->cost(&call, &cost);
+  measure(b, name, row, &call, flops > 0 ? flops : cost.flops);
+  gr_free(call.scratch);
+  for (int i = 0; i < n->n_out; i++) gr_free(call.out[i].data);
+}
+
+/* A graph of its own for each case; false when the filter leaves it out. */
+static bool begin(bench *b, const char *name)
+{
+  if (b->filter && !strstr(name, b->filter)) return false;
+  b->graph = checked(gr_graph_create());
+  return true;
+}
+
+static void finish(bench *b)
+{
+  for (size_t i = 0; i < b->graph->n_tensors; i++) gr_free(b->graph->tensors[i]->data);
+  gr_graph_free(b->graph);
+}
+
+/* ---- cases ---- */
+
+static void linear(bench *b, gr_dtype t, int64_t m, int64_t k, int64_t n)
+{
+  char name[96];
+  for (int back = 0; back < 2; back++) {
+    snprintf(name, sizeof name, "%s %s %lld x %lld, n %lld", gr_dtype_name(t), back ? "backward" : "forward", (long long)m, (long long)k,
+             (long long)n);
+    if (!begin(b, name)) continue;
+    gr_tensor *w = leaf(b, t, k, m, 1), *x = leaf(b, GR_F32, back ? m : k, n, 1);
+    run_case(b, name, back ? gr_out_prod(b->graph, w, gr_transpose(b->graph, x)) : gr_matmul(b->graph, w, x), 0);
+    finish(b);
+  }
+}
+
+/* The products of an adapter on a k -> m layer. */
+static void adapter(bench *b, int64_t m, int64_t k, int64_t r, int64_t n)
+{
+  static const char *const parts[] = { "A x", "y + B h", "dh = B^T dy", "dB", "dA", "dx + A^T dh" };
+  char name[96];
+  for (int i = 0; i < 6; i++) {
+    snprintf(name, sizeof name, "adapter r %lld, %lld x %lld, n %lld: %s", (long long)r, (long long)m, (long long)k, (long long)n,
+             parts[i]);
+    if (!begin(b, name)) continue;
+    gr_graph *g = b->graph;
+    gr_tensor *a = leaf(b, GR_F32, k, r, 1), *up = leaf(b, GR_F32, r, m, 1), *x = leaf(b, GR_F32, k, n, 1), *h = leaf(b, GR_F32, r, n, 1),
+              *y = leaf(b, GR_F32, m, n, 1);
+    gr_tensor *t = i == 0   ? gr_matmul(g, a, x)
+                   : i == 1 ? gr_matmul_add(g, y, up, h)
+                   : i == 2 ? gr_out_prod(g, up, gr_transpose(g, y))
+                   : i == 3 ? gr_out_prod(g, h, y)
+                   : i == 4 ? gr_out_prod(g, x, h)
+                            : gr_out_prod_add(g, x, a, gr_transpose(g, h));
+    run_case(b, name, t, 0);
+    finish(b);
+  }
+}
+
+static void attention(bench *b, int64_t heads, int64_t kv, int64_t dim, int64_t n, int64_t segments)
+{
+  char name[96];
+  for (int back = 0; back < 2; back++) {
+    snprintf(name, sizeof name, "attention %s %lld/%lld heads of %lld, n %lld in %lld", back ? "backward" : "forward", (long long)heads,
+             (long long)kv, (long long)dim, (long long)n, (long long)segments);
+    if (!begin(b, name)) continue;
+    gr_tensor *pos = leaf(b, GR_I32, n, 1, 1), *seg = leaf(b, GR_I32, n, 1, 1);
+    for (int64_t i = 0; i < n; i++) {
+      int64_t each = n / segments;
+      ((int32_t *)pos->data)[i] = (int32_t)(i % each);
+      ((int32_t *)seg->data)[i] = (int32_t)(i / each);
+    }
+    struct gr_attention_inputs in = { .q = leaf(b, GR_F32, dim, heads, n),
+                                      .k = leaf(b, GR_F32, dim, kv, n),
+                                      .v = leaf(b, GR_F32, dim, kv, n),
+                                      .pos_q = pos,
+                                      .seg_q = seg,
+                                      .pos_k = pos,
+                                      .seg_k = seg };
+    struct gr_attention_params p = { .scale = 0.1f };
+    double each = (double)(n / segments), pairs = (double)segments * each * (each + 1) / 2 * (double)heads;
+    gr_tensor *out = leaf(b, GR_F32, dim, heads, n), *lse = leaf(b, GR_F32, heads, n, 1), *dout = leaf(b, GR_F32, dim, heads, n);
+    run_case(b, name, back ? gr_attention_back(b->graph, &in, out, lse, dout, &p) : gr_attention(b->graph, &in, &p),
+             pairs * (double)dim * (back ? 10 : 4));
+    finish(b);
+  }
+}
+
+static void head(bench *b, gr_dtype t, int64_t vocab, int64_t width, int64_t n)
+{
+  char name[96];
+  for (int back = 0; back < 2; back++) {
+    snprintf(name, sizeof name, "head %s %s %lld x %lld, n %lld", gr_dtype_name(t), back ? "backward" : "forward", (long long)vocab,
+             (long long)width, (long long)n);
+    if (!begin(b, name)) continue;
+    struct gr_head_inputs in = { .w = leaf(b, t, width, vocab, 1), .h = leaf(b, GR_F32, width, n, 1), .labels = leaf(b, GR_I32, n, 1, 1) };
+    struct gr_head_params p = { .scale = 1 };
+    gr_tensor *lse = leaf(b, GR_F32, n, 1, 1), *dnll = leaf(b, GR_F32, n, 1, 1);
+    run_case(b, name, back ? gr_head_loss_back(b->graph, &in, lse, dnll, &p) : gr_head_loss(b->graph, &in, &p), 0);
+    finish(b);
+  }
+}
+
+/* Bound by memory: what stands under GFLOP/s is GB/s. */
+static void bandwidth(bench *b)
+{
+  static const char *const names[] = { "GB/s: add 1536 x 512",    "GB/s: rms_norm_mul 576 x 512", "GB/s: rms_norm_back 576 x 512",
+                                       "GB/s: rope 64 x 9 x 512", "GB/s: swiglu 1536 x 512",      "GB/s: swiglu back 1536 x 512" };
+  for (int i = 0; i < 6; i++) {
+    if (!begin(b, names[i])) continue;
+    gr_graph *g = b->graph;
+    int64_t width = i == 1 || i == 2 ? 576 : 1536;
+    gr_tensor *x = leaf(b, GR_F32, width, 512, 1), *y = leaf(b, GR_F32, width, 512, 1), *z = leaf(b, GR_F32, width, 512, 1);
+    gr_tensor *w = leaf(b, GR_F32, width, 1, 1), *q = leaf(b, GR_F32, 64, 9, 512), *co = leaf(b, GR_F32, 32, 512, 1);
+    gr_tensor *t = i == 0   ? gr_add(g, x, y)
+                   : i == 1 ? gr_rms_norm_mul(g, x, w, 1e-5f)
+                   : i == 2 ? gr_rms_norm_back(g, x, y, 1e-5f)
+                   : i == 3 ? gr_rope(g, q, co, co, GR_ROPE_NORMAL, false)
+                   : i == 4 ? gr_glu(g, GR_GLU_SWIGLU, x, y)
+                            : gr_glu_back(g, GR_GLU_SWIGLU, x, y, z);
+    static const double moved[] = { 3, 2, 3, 2, 3, 5 };
+    run_case(b, names[i], t, 4 * moved[i] * (double)(t->ne[0] * t->ne[1] * t->ne[2]));
+    finish(b);
+  }
+}
+
+int main(int argc, char **argv)
+{
+  gr_error e;
+  bench b = { .seconds = argc > 2 ? atof(argv[2]) : 0.5, .filter = argc > 3 ? argv[3] : NULL };
+  if (gr_pool_create(&b.pool, argc > 1 ? atoi(argv[1]) : 2, &e) != GR_OK || gr_backend_open(&b.backend, "cpu", b.pool, &e) != GR_OK) {
+    fprintf(stderr, "bench_cpu: %s\n", e.text);
+    return 1;
+  }
+  printf("| %-44s | GFLOP/s | best | limit | share | by cpu time | runs |\n|---|---|---|---|---|---|---|\n", "work");
+  static const gr_dtype small[] = { GR_F32, GR_F16, GR_BF16, GR_Q4_0, GR_Q4_1, GR_Q5_0, GR_Q5_1, GR_Q8_0, GR_IQ4_NL, GR_MXFP4 };
+  static const gr_dtype super[] = { GR_Q2_K, GR_Q3_K, GR_Q4_K, GR_Q5_K, GR_Q6_K, GR_IQ4_XS };
+  for (size_t i = 0; i < sizeof small / sizeof *small; i++) linear(&b, small[i], 1536, 1536, 512);
+  for (size_t i = 0; i < sizeof super / sizeof *super; i++) linear(&b, super[i], 1536, 1536, 512);
+  linear(&b, GR_Q4_1, 576, 576, 512);
+  linear(&b, GR_Q4_1, 192, 576, 512);
+  linear(&b, GR_Q4_1, 1536, 576, 512);
+  linear(&b, GR_Q4_1, 576, 1536, 512);
+  linear(&b, GR_Q4_K, 5120, 5120, 512);
+  for (int64_t n = 1; n <= 32; n *= 2) linear(&b, GR_Q4_1, 1536, 576, n);
+  linear(&b, GR_Q4_K, 1536, 1536, 1);
+  adapter(&b, 1536, 1536, 16, 512);
+  adapter(&b, 1536, 576, 16, 512);
+  attention(&b, 9, 3, 64, 512, 1);
+  attention(&b, 9, 3, 64, 512, 8);
+  attention(&b, 16, 4, 128, 2048, 1);
+  head(&b, GR_Q8_0, 49152, 576, 512);
+  head(&b, GR_Q4_1, 49152, 576, 128);
+  bandwidth(&b);
+  gr_backend_close(b.backend);
+  gr_pool_free(b.pool);
+  return 0;
+}

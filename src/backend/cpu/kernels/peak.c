@@ -1,0 +1,21 @@
+#include "backend/cpu/kernels/kernels.h"
+
+double GR_ISA_FN(peak)(int64_t loops)
+{
+  enum { SUMS = GR_LANES == 16 ? 24 : 12 };
+  vf sum[SUMS], one = vset(1);
+  GR_UNROLL
+  for (int i = 0; i < SUMS; i++) sum[i] = (vf){ 0 };
+  for (int64_t n = 0; n < loops; n++) {
+    GR_UNROLL
+    for (int i = 0; i < SUMS; i++) {
+      sum[i] = madd(one, one, sum[i]);
+#if GR_LANES > 4
+      __asm__ volatile("" : "+v"(sum[i])); /* the sums are wanted, one by one */
+#else
+      __asm__ volatile("" : "+m"(sum[i]));
+#endif
+    }
+  }
+  return 2.0 * GR_LANES * SUMS * (double)loops;
+}
