@@ -49,104 +49,253 @@ static void find_visible(const gr_op_call *call, gr_cpu_visible *visible)
   }
 }
 
-static size_t dense_bytes(const gr_array *a)
+/* Consecutive queries of one segment; queries of none, and those that see nothing, stand in runs too. */
+static int64_t find_runs(const gr_op_call *call, gr_cpu_run *runs)
 {
-  return a->nb[0] == sizeof(float) ? 0 : (size_t)gr_cpu_align(gr_array_count(a) * (int64_t)sizeof(float));
+  const gr_array *seg = &call->in[SEG_Q];
+  int64_t n = 0;
+  for (int64_t i = 0; i < seg->ne[0]; i++) {
+    if (i == 0 || integer_at(seg, i) != integer_at(seg, i - 1)) runs[n++] = (gr_cpu_run){ (int32_t)i, 0 };
+    runs[n - 1].count++;
+  }
+  return n;
 }
 
-/* An array whose rows are dense: a itself, or a copy in scratch. */
-static gr_array dense(const gr_array *a, char **scratch)
+/* ---- scratch ---- */
+
+typedef struct take {
+  char *base; /* NULL: only measured */
+  size_t at;
+} take;
+
+static void *take_bytes(take *t, int64_t bytes)
 {
-  if (!dense_bytes(a)) return *a;
+  size_t from = t->at;
+  t->at += (size_t)gr_cpu_align(bytes);
+  return t->base ? t->base + from : NULL;
+}
+
+static float *take_floats(take *t, int64_t n) { return take_bytes(t, n * (int64_t)sizeof(float)); }
+
+/* Queries so few that packing every key for them costs more than it saves. */
+static bool few(const gr_op_call *call, int64_t group) { return call->in[Q].ne[2] * group <= GR_CPU_STRIP; }
+
+/* An array whose rows are dense: a itself, or a copy. Room is taken when rows are not dense, or might not be at another size. */
+static gr_array dense(const gr_array *a, take *t)
+{
+  if (a->nb[0] == sizeof(float)) return *a;
   gr_array copy = *a;
-  copy.data = *scratch;
   gr_strides_contiguous(GR_F32, copy.ne, copy.nb);
-  *scratch += dense_bytes(a);
-  for (int64_t r = 0; r < gr_array_rows(a); r++) {
+  copy.data = take_floats(t, gr_array_count(a));
+  for (int64_t r = 0; copy.data && r < gr_array_rows(a); r++) {
     gr_row_at at = gr_row_index(a, r);
     gr_cpu_gather(a, at, (float *)gr_array_at(&copy, 0, at.i1, at.i2, at.i3));
   }
   return copy;
 }
 
-static gr_cpu_attention prepare(const gr_op_call *call, bool back)
+/* Room for packed blocks, whatever the number of rows in one: at least 4, at most 16. */
+static float *take_blocks(take *t, const gr_array *a)
 {
-  char *scratch = call->scratch;
-  gr_cpu_visible *visible = call->scratch;
-  scratch += gr_cpu_align(call->in[Q].ne[2] * (int64_t)sizeof *visible);
-  find_visible(call, visible);
-  gr_cpu_attention a = { .params = *(const struct gr_attention_params *)call->params,
-                         .visible = visible,
-                         .q = dense(&call->in[Q], &scratch),
-                         .k = dense(&call->in[K], &scratch),
-                         .v = dense(&call->in[V], &scratch),
-                         .group = call->in[Q].ne[1] / call->in[K].ne[1] };
-  if (back) {
-    a.out = dense(&call->in[OUT], &scratch);
-    a.lse = call->in[LSE];
-    a.dout = dense(&call->in[DOUT], &scratch);
-    a.dq = call->out[0], a.dk = call->out[1], a.dv = call->out[2];
-  } else {
-    a.out = call->out[0];
-    a.lse = call->out[1];
-    if (call->n_in > SINKS && call->in[SINKS].ne[0] > 0) {
-      gr_array sinks = dense(&call->in[SINKS], &scratch);
-      a.sinks = sinks.data;
-    }
+  int64_t m = a->ne[2];
+  return take_floats(t, a->ne[1] * ((m + 16) * a->ne[0] + (m / 4 + 1) * GR_CPU_SPARE));
+}
+
+static gr_cpu_heads take_rows(take *t, const gr_array *a)
+{
+  int64_t row = gr_ceil_div(a->ne[0], GR_CPU_STRIP) * GR_CPU_STRIP;
+  return (gr_cpu_heads){ take_floats(t, a->ne[1] * a->ne[2] * row), row, a->ne[2] * row };
+}
+
+static gr_cpu_heads rows_of(const gr_array *a)
+{
+  return (gr_cpu_heads){ a->data, a->nb[2] / (int64_t)sizeof(float), a->nb[1] / (int64_t)sizeof(float) };
+}
+
+static int64_t padded(int64_t width) { return gr_ceil_div(width, GR_CPU_STRIP) * GR_CPU_STRIP; }
+
+static int64_t strip_floats(const gr_cpu_attention *a) { return (a->q.ne[0] + GR_CPU_KEYS + 2 * 16 + padded(a->v.ne[0])) * GR_CPU_STRIP; }
+
+static int64_t back_floats(const gr_cpu_attention *a)
+{
+  int64_t widths = a->q.ne[0] + padded(a->q.ne[0]) + a->v.ne[0] + padded(a->v.ne[0]);
+  return (widths + 2 * (GR_CPU_BACK_KEYS + 2 * 16)) * GR_CPU_QUERIES;
+}
+
+typedef struct jobs {
+  gr_cpu_attention a;
+  const gr_cpu_isa *isa;
+  gr_cpu_visible *visible;
+  gr_cpu_run *runs;
+  int64_t n_runs;
+  gr_cpu_strip *strips;
+  int64_t n_strips;
+  float *scratch; /* of thread 0, then of the others */
+  int64_t scratch_floats;
+} jobs;
+
+static void common(jobs *w, const gr_op_call *call, take *t)
+{
+  int64_t n = call->in[Q].ne[2];
+  w->visible = take_bytes(t, n * (int64_t)sizeof *w->visible);
+  w->runs = take_bytes(t, n * (int64_t)sizeof *w->runs);
+  w->a = (gr_cpu_attention){ .params = *(const struct gr_attention_params *)call->params,
+                             .visible = w->visible,
+                             .q = dense(&call->in[Q], t),
+                             .k = dense(&call->in[K], t),
+                             .v = dense(&call->in[V], t),
+                             .group = call->in[Q].ne[1] / call->in[K].ne[1] };
+}
+
+/* The room that a few queries leave unused is taken all the same: the plan is made at the largest sizes. */
+static size_t lay_out(jobs *w, const gr_op_call *call, int threads, char *base)
+{
+  take t = { base, 0 };
+  common(w, call, &t);
+  gr_cpu_attention *a = &w->a;
+  int64_t rows = call->in[Q].ne[2] * a->group;
+  w->strips = take_bytes(&t, (rows / 8 + call->in[Q].ne[2] + 1) * (int64_t)sizeof *w->strips);
+  a->out = call->out[0];
+  a->lse = call->out[1];
+  if (call->n_in > SINKS && call->in[SINKS].ne[0] > 0) {
+    gr_array sinks = dense(&call->in[SINKS], &t);
+    a->sinks = sinks.data;
   }
-  return a;
+  float *blocks = take_blocks(&t, &a->k);
+  gr_cpu_heads v_rows = take_rows(&t, &a->v);
+  bool direct = few(call, a->group) && a->v.ne[0] % 16 == 0;
+  a->copy_v = !direct;
+  a->v_rows = direct ? rows_of(&a->v) : v_rows;
+  a->k_blocks = few(call, a->group) && direct ? NULL : blocks;
+  w->scratch_floats = strip_floats(a);
+  w->scratch = take_floats(&t, w->scratch_floats * threads);
+  return t.at;
+}
+
+static size_t lay_out_back(jobs *w, const gr_op_call *call, int threads, char *base)
+{
+  take t = { base, 0 };
+  common(w, call, &t);
+  gr_cpu_attention *a = &w->a;
+  a->out = dense(&call->in[OUT], &t);
+  a->lse = call->in[LSE];
+  a->dout = dense(&call->in[DOUT], &t);
+  a->dq = call->out[0], a->dk = call->out[1], a->dv = call->out[2];
+  a->k_blocks = take_blocks(&t, &a->k);
+  a->v_blocks = take_blocks(&t, &a->v);
+  a->k_rows = take_rows(&t, &a->k);
+  a->copy_k = true;
+  int64_t heads = a->q.ne[1], m = a->k.ne[2];
+  if (a->group == 1) {
+    a->dk_sums = rows_of(&a->dk), a->dv_sums = rows_of(&a->dv);
+  } else {
+    a->dk_sums = (gr_cpu_heads){ take_floats(&t, heads * m * a->k.ne[0]), a->k.ne[0], m * a->k.ne[0] };
+    a->dv_sums = (gr_cpu_heads){ take_floats(&t, heads * m * a->v.ne[0]), a->v.ne[0], m * a->v.ne[0] };
+  }
+  w->scratch_floats = back_floats(a);
+  w->scratch = take_floats(&t, w->scratch_floats * threads);
+  return t.at;
 }
 
 size_t gr_cpu_scratch_attention(const gr_op_call *call, int threads)
 {
-  (void)threads;
-  size_t bytes = (size_t)gr_cpu_align(call->in[Q].ne[2] * (int64_t)sizeof(gr_cpu_visible));
-  for (int i = 0; i < call->n_in; i++)
-    if (call->in[i].dtype == GR_F32) bytes += dense_bytes(&call->in[i]);
-  return bytes;
+  jobs w = { 0 };
+  return lay_out(&w, call, threads, NULL);
 }
 
-size_t gr_cpu_scratch_attention_back(const gr_op_call *call, int threads) { return gr_cpu_scratch_attention(call, threads); }
-
-typedef struct attention_jobs {
-  gr_cpu_attention a;
-  const gr_cpu_isa *isa;
-} attention_jobs;
-
-static void query_job(void *ctx, size_t job, int thread)
+size_t gr_cpu_scratch_attention_back(const gr_op_call *call, int threads)
 {
-  (void)thread;
-  const attention_jobs *w = ctx;
-  for (int64_t h = 0; h < w->a.q.ne[1]; h++) w->isa->attention_row(&w->a, (int64_t)job, h);
+  jobs w = { 0 };
+  return lay_out_back(&w, call, threads, NULL);
 }
 
-static void back_query_job(void *ctx, size_t job, int thread)
+/* ---- jobs ---- */
+
+static void pack_job(void *ctx, size_t job, int thread)
 {
   (void)thread;
-  const attention_jobs *w = ctx;
-  for (int64_t h = 0; h < w->a.q.ne[1]; h++) w->isa->attention_back_row(&w->a, (int64_t)job, h);
+  const jobs *w = ctx;
+  w->isa->attention_pack(&w->a, (int64_t)job / w->a.blocks, (int64_t)job % w->a.blocks);
 }
 
-static void back_key_job(void *ctx, size_t job, int thread)
+static void pack(jobs *w, gr_pool *pool)
 {
-  (void)thread;
-  const attention_jobs *w = ctx;
-  for (int64_t h = 0; h < w->a.k.ne[1]; h++) w->isa->attention_back_key(&w->a, (int64_t)job, h);
+  w->a.blocks = gr_ceil_div(w->a.k.ne[2], w->isa->block_rows);
+  if (w->a.k_blocks) gr_pool_run(pool, (size_t)(w->a.k.ne[1] * w->a.blocks), pack_job, w);
+}
+
+/* Later queries of a segment see more keys: they go first, so that the last jobs are short ones. */
+static void strip_job(void *ctx, size_t job, int thread)
+{
+  const jobs *w = ctx;
+  int64_t heads = w->a.k.ne[1], strip = w->n_strips - 1 - (int64_t)job / heads;
+  w->isa->attention_strip(&w->a, (int64_t)job % heads, w->strips[strip], w->scratch + w->scratch_floats * thread);
 }
 
 gr_status gr_cpu_run_attention(gr_backend *b, const gr_op_call *call, gr_error *e)
 {
   (void)e;
-  attention_jobs w = { prepare(call, false), gr_cpu_isa_of(b) };
-  gr_pool_run(call->pool, (size_t)call->in[Q].ne[2], query_job, &w);
+  jobs w = { .isa = gr_cpu_isa_of(b) };
+  lay_out(&w, call, gr_pool_threads(call->pool), call->scratch);
+  find_visible(call, w.visible);
+  w.n_runs = find_runs(call, w.runs);
+  int64_t wide = 2 * w.isa->lanes;
+  for (int64_t i = 0; i < w.n_runs; i++) {
+    int64_t rows = w.runs[i].count * w.a.group;
+    for (int64_t r = 0; r < rows; r += wide)
+      w.strips[w.n_strips++] = (gr_cpu_strip){ w.runs[i].first * w.a.group + r, gr_min(wide, rows - r) };
+  }
+  pack(&w, call->pool);
+  gr_pool_run(call->pool, (size_t)(w.n_strips * w.a.k.ne[1]), strip_job, &w);
   return GR_OK;
+}
+
+static void clear_job(void *ctx, size_t job, int thread)
+{
+  (void)thread;
+  const jobs *w = ctx;
+  const gr_cpu_heads *sums[] = { &w->a.dk_sums, &w->a.dv_sums };
+  const int64_t width[] = { w->a.k.ne[0], w->a.v.ne[0] };
+  for (int i = 0; i < 2; i++)
+    for (int64_t key = 0; key < w->a.k.ne[2]; key++)
+      memset(sums[i]->data + (int64_t)job * sums[i]->head + key * sums[i]->row, 0, (size_t)width[i] * sizeof(float));
+}
+
+static void back_job(void *ctx, size_t job, int thread)
+{
+  const jobs *w = ctx;
+  int64_t heads = w->a.q.ne[1];
+  w->isa->attention_back(&w->a, (int64_t)job % heads, w->runs[(int64_t)job / heads], w->scratch + w->scratch_floats * thread);
+}
+
+static void sum_group(const jobs *w, const gr_cpu_heads *sums, const gr_array *out, int64_t key)
+{
+  for (int64_t head = 0; head < out->ne[1]; head++) {
+    float *y = (float *)gr_array_at(out, 0, head, key, 0);
+    const float *x = sums->data + head * w->a.group * sums->head + key * sums->row;
+    w->isa->add(y, x, x + sums->head, out->ne[0]);
+    for (int64_t g = 2; g < w->a.group; g++) w->isa->add(y, y, x + g * sums->head, out->ne[0]);
+  }
+}
+
+static void sum_job(void *ctx, size_t job, int thread)
+{
+  (void)thread;
+  const jobs *w = ctx;
+  sum_group(w, &w->a.dk_sums, &w->a.dk, (int64_t)job);
+  sum_group(w, &w->a.dv_sums, &w->a.dv, (int64_t)job);
 }
 
 gr_status gr_cpu_run_attention_back(gr_backend *b, const gr_op_call *call, gr_error *e)
 {
   (void)e;
-  attention_jobs w = { prepare(call, true), gr_cpu_isa_of(b) };
-  gr_pool_run(call->pool, (size_t)call->in[Q].ne[2], back_query_job, &w);
-  gr_pool_run(call->pool, (size_t)call->in[K].ne[2], back_key_job, &w);
+  jobs w = { .isa = gr_cpu_isa_of(b) };
+  lay_out_back(&w, call, gr_pool_threads(call->pool), call->scratch);
+  find_visible(call, w.visible);
+  w.n_runs = find_runs(call, w.runs);
+  pack(&w, call->pool);
+  gr_pool_run(call->pool, (size_t)w.a.q.ne[1], clear_job, &w);
+  gr_pool_run(call->pool, (size_t)(w.n_runs * w.a.q.ne[1]), back_job, &w);
+  if (w.a.group > 1) gr_pool_run(call->pool, (size_t)w.a.k.ne[2], sum_job, &w);
   return GR_OK;
 }

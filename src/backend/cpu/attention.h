@@ -1,14 +1,32 @@
-/* What the attention kernels of every instruction set are handed. Rows (dimension 0) of all arrays are dense floats. */
+/* What the attention kernels of every instruction set are handed. Rows (dimension 0) of all arrays are dense floats.
+ *
+ * Scores are kept by key, with queries side by side in the lanes of vectors, so that the softmax of a query is a chain along one lane:
+ * no bit of it depends on where its segment begins, on what else is in the batch, or on which queries share its vectors. */
 #ifndef GR_CPU_ATTENTION_H
 #define GR_CPU_ATTENTION_H
 #include "ops/params.h"
 #include "tensor/array.h"
 
-/* Keys [from, to) are visible to a query; `start` is the first key of its segment, from which blocks of keys are counted so that a
- * sample's bits do not depend on what it is packed with. */
+/* Keys [from, to) are visible to a query; `start` is the first key of its segment, from which chunks of keys are counted. */
 typedef struct gr_cpu_visible {
   int32_t start, from, to;
 } gr_cpu_visible;
+
+/* Consecutive queries of one segment. */
+typedef struct gr_cpu_run {
+  int32_t first, count;
+} gr_cpu_run;
+
+/* Up to a strip of rows of one run: row r is head r % group of the key head's group, of query r / group. */
+typedef struct gr_cpu_strip {
+  int64_t first, rows;
+} gr_cpu_strip;
+
+/* Rows of one key head as the right operand of a product: floats from row to row and from head to head. */
+typedef struct gr_cpu_heads {
+  float *data;
+  int64_t row, head;
+} gr_cpu_heads;
 
 typedef struct gr_cpu_attention {
   struct gr_attention_params params;
@@ -16,6 +34,20 @@ typedef struct gr_cpu_attention {
   const float *sinks;                           /* [H] or NULL */
   const gr_cpu_visible *visible;                /* [n] */
   int64_t group;                                /* query heads of a key head */
+  /* Keys (and values) packed for the micro-kernel, block_rows of them at a time; k_blocks NULL: a few queries read K itself. */
+  float *k_blocks, *v_blocks;
+  int64_t blocks;
+  gr_cpu_heads k_rows, v_rows;   /* K and V, or copies whose rows are padded to whole strips */
+  bool copy_k, copy_v;           /* whether they are copies */
+  gr_cpu_heads dk_sums, dv_sums; /* by query head, for attention_back: to be summed over groups */
 } gr_cpu_attention;
+
+enum {
+  GR_CPU_KEYS = 512,      /* keys of a chunk of attention: scores of one stay in cache */
+  GR_CPU_BACK_KEYS = 256, /* the same for attention_back, which keeps two matrices of GR_CPU_QUERIES columns */
+  GR_CPU_QUERIES = 128,
+  GR_CPU_STRIP = 32, /* columns of a strip in the widest set */
+  GR_CPU_SPARE = 16  /* floats that a packed block may write past its end */
+};
 
 #endif

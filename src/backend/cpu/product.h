@@ -12,6 +12,7 @@
  * rows there are, where in a block a row stands, or how W is stored. */
 #ifndef GR_CPU_PRODUCT_H
 #define GR_CPU_PRODUCT_H
+#include "backend/cpu/attention.h"
 #include "base/pool.h"
 #include "quant/quant.h"
 
@@ -57,7 +58,7 @@ static inline int64_t gr_block_begin(int64_t rows, int64_t blocks, int64_t i) { 
 
 /* Packed x: chunk by chunk, block by block, k by k with the block's rows side by side, so that the micro-kernel reads one
  * stream. A block is stored with whole vectors that overlap; GR_CPU_SPARE floats keep the last off the next block. */
-enum { GR_CPU_SPARE = 16 };
+
 static inline float *gr_packed_at(const gr_cpu_product *p, int64_t block, int64_t k)
 {
   int64_t deep = gr_min(p->chunk, p->depth - k);

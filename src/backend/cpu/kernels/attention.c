@@ -1,111 +1,206 @@
-/* Attention a query, or a key, at a time; scores of a block of keys are on the stack. */
-#include "backend/cpu/kernels/kernels.h"
+/* Attention of a strip of queries, which stand side by side in the lanes of vectors (backend/cpu/attention.h). By chunks of keys:
+ *   scores[key, query] = K[key, :] . q     micro-kernel, rows are keys
+ *   softmax down the columns               running maximum, sums in double
+ *   out[query, :] += p[:, query] V         micro-kernel, rows are queries */
+#include "backend/cpu/kernels/micro.h"
 #include "backend/cpu/kernels/vmath.h"
 
-enum { KEYS = 64 };
+typedef struct strip_state {
+  int64_t rows;
+  int vectors;              /* 1 when one holds all rows */
+  vi from[2], to[2];        /* visible keys of each query */
+  int32_t lo, hi;           /* keys that any of them sees, */
+  int32_t all_from, all_to; /* and that all of them see */
+  vf top[2];                /* largest score so far */
+  vdouble low[2], high[2];  /* sums of exp(score - top): lower and upper half of the lanes */
+  float *qt, *scores, *out; /* [dk][GR_COLS], [keys][GR_COLS], [GR_COLS][out_row] */
+  int64_t out_row;
+} strip_state;
 
-static inline const float *row(const gr_array *a, int64_t i1, int64_t i2) { return (const float *)gr_array_at(a, 0, i1, i2, 0); }
-
-/* A chain of multiply-adds a lane, lanes added in pairs. */
-static inline float dot(const float *a, const float *b, int64_t n)
+static inline const float *row_at(const gr_array *a, int64_t head, int64_t token)
 {
-  vf sum = { 0 };
-  int64_t i = 0;
-  for (; i + GR_LANES <= n; i += GR_LANES) sum = madd(vload(a + i), vload(b + i), sum);
-  if (i < n) sum = madd(vload_part(a + i, n - i), vload_part(b + i, n - i), sum);
-  float s[GR_LANES];
-  vstore(s, sum);
-  for (int w = GR_LANES / 2; w > 0; w /= 2)
-    for (int j = 0; j < w; j++) s[j] += s[j + w];
-  return s[0];
+  return (const float *)gr_array_at(a, 0, head, token, 0);
 }
 
-static inline void add_scaled(float *y, const float *x, float s, int64_t n)
+/* ---- packing ---- */
+
+static void pack_rows(float *dst, const gr_array *a, int64_t head, int64_t first, int64_t rows)
 {
-  int64_t i = 0;
-  for (; i + GR_LANES <= n; i += GR_LANES) vstore(y + i, madd(vload(x + i), vset(s), vload(y + i)));
-  if (i < n) vstore_part(y + i, madd(vload_part(x + i, n - i), vset(s), vload_part(y + i, n - i)), n - i);
+  const float *src[GR_LANES];
+  for (int64_t r = 0; r < GR_LANES; r++) src[r] = row_at(a, head, first + gr_min(r, rows - 1));
+  transpose_rows(dst, rows, src, a->ne[0]);
 }
 
-static inline float soften(const gr_cpu_attention *a, float s)
+static void copy_rows(const gr_cpu_heads *to, const gr_array *a, int64_t head, int64_t first, int64_t rows)
 {
-  s *= a->params.scale;
-  if (a->params.softcap <= 0) return s;
-  return a->params.softcap * vtanh(vset(s / a->params.softcap))[0];
-}
-
-void GR_ISA_FN(attention_row)(const gr_cpu_attention *a, int64_t query, int64_t head)
-{
-  const gr_cpu_visible *see = &a->visible[query];
-  const float *q = row(&a->q, head, query);
-  int64_t dk = a->q.ne[0], dv = a->v.ne[0], kv = head / a->group;
-  float *out = (float *)gr_array_at(&a->out, 0, head, query, 0), *lse = (float *)gr_array_at(&a->lse, head, query, 0, 0);
-  float most = a->sinks ? a->sinks[head] : -INFINITY;
-  double sum = a->sinks ? 1 : 0;
-  for (int64_t i = 0; i < dv; i++) out[i] = 0;
-  for (int64_t from = see->from, to; from < see->to; from = to) {
-    to = gr_min(see->to, see->start + ((from - see->start) / KEYS + 1) * KEYS);
-    float s[KEYS], top = most;
-    for (int64_t j = from; j < to; j++) {
-      s[j - from] = soften(a, dot(q, row(&a->k, kv, j), dk));
-      top = s[j - from] > top ? s[j - from] : top;
-    }
-    if (top > most) {
-      float shrink = most == -INFINITY ? 0 : vexp(vset(most - top))[0];
-      for (int64_t i = 0; i < dv; i++) out[i] *= shrink;
-      sum *= (double)shrink;
-      most = top;
-    }
-    for (int64_t j = from; j < to; j++) {
-      float p = vexp(vset(s[j - from] - most))[0];
-      sum += (double)p;
-      add_scaled(out, row(&a->v, kv, j), p, dv);
-    }
-  }
-  *lse = sum > 0 ? (float)((double)most + log(sum)) : -INFINITY;
-  for (int64_t i = 0; i < dv; i++) out[i] = sum > 0 ? (float)((double)out[i] / sum) : 0;
-}
-
-/* The probability of a key, and the gradient of its score before scale; `flow` is dout . out. */
-static inline float score_gradient(const gr_cpu_attention *a, int64_t query, int64_t head, int64_t key, double flow, float *p)
-{
-  int64_t kv = head / a->group;
-  float lse = *(const float *)gr_array_at(&a->lse, head, query, 0, 0);
-  float s = soften(a, dot(row(&a->q, head, query), row(&a->k, kv, key), a->q.ne[0]));
-  *p = vexp(vset(s - lse))[0];
-  float ds = *p * (float)((double)dot(row(&a->dout, head, query), row(&a->v, kv, key), a->v.ne[0]) - flow);
-  if (a->params.softcap > 0) ds *= 1 - s / a->params.softcap * (s / a->params.softcap);
-  return ds * a->params.scale;
-}
-
-static inline double flow_of(const gr_cpu_attention *a, int64_t query, int64_t head)
-{
-  return GR_ISA_FN(dot)(row(&a->dout, head, query), row(&a->out, head, query), a->v.ne[0]);
-}
-
-void GR_ISA_FN(attention_back_row)(const gr_cpu_attention *a, int64_t query, int64_t head)
-{
-  const gr_cpu_visible *see = &a->visible[query];
-  float *dq = (float *)gr_array_at(&a->dq, 0, head, query, 0);
-  for (int64_t i = 0; i < a->q.ne[0]; i++) dq[i] = 0;
-  double flow = flow_of(a, query, head);
-  for (int64_t j = see->from; j < see->to; j++) {
-    float p, ds = score_gradient(a, query, head, j, flow, &p);
-    add_scaled(dq, row(&a->k, head / a->group, j), ds, a->q.ne[0]);
+  for (int64_t r = first; r < first + rows; r++) {
+    float *dst = to->data + head * to->head + r * to->row;
+    memcpy(dst, row_at(a, head, r), (size_t)a->ne[0] * sizeof *dst);
+    memset(dst + a->ne[0], 0, (size_t)(to->row - a->ne[0]) * sizeof *dst);
   }
 }
 
-void GR_ISA_FN(attention_back_key)(const gr_cpu_attention *a, int64_t key, int64_t head)
+static inline float *block_at(const gr_cpu_attention *a, float *blocks, int64_t width, int64_t head, int64_t block)
 {
-  float *dk = (float *)gr_array_at(&a->dk, 0, head, key, 0), *dv = (float *)gr_array_at(&a->dv, 0, head, key, 0);
-  for (int64_t i = 0; i < a->k.ne[0]; i++) dk[i] = 0;
-  for (int64_t i = 0; i < a->v.ne[0]; i++) dv[i] = 0;
-  for (int64_t query = 0; query < a->q.ne[2]; query++) {
-    if (key < a->visible[query].from || key >= a->visible[query].to) continue;
-    for (int64_t h = head * a->group; h < (head + 1) * a->group; h++) {
-      float p, ds = score_gradient(a, query, h, key, flow_of(a, query, h), &p);
-      add_scaled(dk, row(&a->q, h, query), ds, a->k.ne[0]);
-      add_scaled(dv, row(&a->dout, h, query), p, a->v.ne[0]);
-    }
+  return blocks + (head * a->blocks + block) * (GR_ROWS * width + GR_CPU_SPARE);
+}
+
+void GR_ISA_FN(attention_pack)(const gr_cpu_attention *a, int64_t head, int64_t block)
+{
+  int64_t first = block * GR_ROWS, rows = gr_min(GR_ROWS, a->k.ne[2] - first);
+  pack_rows(block_at(a, a->k_blocks, a->k.ne[0], head, block), &a->k, head, first, rows);
+  if (a->v_blocks) pack_rows(block_at(a, a->v_blocks, a->v.ne[0], head, block), &a->v, head, first, rows);
+  if (a->copy_k) copy_rows(&a->k_rows, &a->k, head, first, rows);
+  if (a->copy_v) copy_rows(&a->v_rows, &a->v, head, first, rows);
+}
+
+/* ---- one strip ---- */
+
+static void begin_strip(const gr_cpu_attention *a, int64_t head, gr_cpu_strip strip, strip_state *s)
+{
+  int32_t from[GR_COLS] = { 0 }, to[GR_COLS] = { 0 };
+  float top[GR_COLS];
+  s->rows = strip.rows;
+  s->vectors = strip.rows > GR_LANES ? 2 : 1;
+  s->lo = INT32_MAX, s->hi = 0, s->all_from = 0, s->all_to = INT32_MAX;
+  const float *src[GR_COLS];
+  for (int64_t r = 0; r < GR_COLS; r++) {
+    int64_t at = strip.first + gr_min(r, strip.rows - 1), query = at / a->group, h = head * a->group + at % a->group;
+    const gr_cpu_visible *see = &a->visible[query];
+    src[r] = row_at(&a->q, h, query);
+    top[r] = a->sinks ? a->sinks[h] : -INFINITY;
+    if (r >= strip.rows) continue;
+    from[r] = see->from, to[r] = see->to;
+    if (see->from < see->to && see->from < s->lo) s->lo = see->from;
+    if (see->to > s->hi) s->hi = see->to;
+    if (see->from > s->all_from) s->all_from = see->from;
+    if (see->to < s->all_to) s->all_to = see->to;
   }
+  for (int v = 0; v < s->vectors; v++) {
+    memcpy(&s->from[v], from + v * GR_LANES, sizeof(vi));
+    memcpy(&s->to[v], to + v * GR_LANES, sizeof(vi));
+    s->top[v] = vload(top + v * GR_LANES);
+    s->low[v] = s->high[v] = (vdouble){ 0 } + (a->sinks ? 1 : 0);
+    transpose_rows(s->qt + v * GR_LANES, GR_COLS, src + v * GR_LANES, a->q.ne[0]);
+  }
+  for (int64_t i = 0; i < a->q.ne[0]; i++)
+    for (int v = 0; v < s->vectors; v++) {
+      float *q = s->qt + i * GR_COLS + v * GR_LANES;
+      vstore(q, vload(q) * a->params.scale);
+    }
+}
+
+/* Scores of keys [from, to); returns the key of the first row of scores. */
+static int64_t score(const gr_cpu_attention *a, int64_t head, const strip_state *s, int64_t from, int64_t to)
+{
+  int64_t width = a->k.ne[0], first = a->k_blocks ? from / GR_ROWS * GR_ROWS : from, rows;
+  for (int64_t j = first; j < to; j += rows) {
+    rows = gr_min(GR_ROWS, (a->k_blocks ? a->k.ne[2] : to) - j);
+    const float *k = a->k_blocks ? block_at(a, a->k_blocks, width, head, j / GR_ROWS) : row_at(&a->k, head, j);
+    GR_ISA_FN(micro)
+    [a->k_blocks ? GR_A_PACKED : GR_A_BY_ROW][rows - 1][s->vectors - 1](k, a->k_blocks ? rows : a->k.nb[2] / (int64_t)sizeof(float), s->qt,
+                                                                        GR_COLS, width, s->scores + (j - first) * GR_COLS, GR_COLS, NULL,
+                                                                        0);
+  }
+  return first;
+}
+
+/* Softcap and mask, and the largest score of each query. masked and capped are constants where this is called. */
+static inline __attribute__((always_inline)) void find_top(strip_state *s, int v, float *scores, int64_t from, int64_t to, float cap,
+                                                           bool masked)
+{
+  vf top = s->top[v];
+  for (int64_t j = from; j < to; j++, scores += GR_COLS) {
+    vf x = vload(scores);
+    if (cap > 0) x = cap * vtanh(x / cap);
+    if (masked) x = vif_within((int32_t)j, s->from[v], s->to[v], x, vset(-INFINITY));
+    if (masked || cap > 0) vstore(scores, x);
+    top = vmax(x, top); /* a NaN score does not become the top; its exponential below still is NaN */
+  }
+  s->top[v] = top;
+}
+
+/* Scores of keys [from, to) become exponentials; what was summed before is to be multiplied by shrink. */
+static vf exponentiate(strip_state *s, int v, float *scores, int64_t from, int64_t to, float cap)
+{
+  int64_t all_from = gr_max(from, gr_min(to, s->all_from)), all_to = gr_max(all_from, gr_min(to, s->all_to));
+  vf before = s->top[v];
+  find_top(s, v, scores, from, all_from, cap, true);
+  float *inner = scores + (all_from - from) * GR_COLS;
+  if (cap > 0) find_top(s, v, inner, all_from, all_to, cap, false);
+  else find_top(s, v, inner, all_from, all_to, 0, false);
+  find_top(s, v, scores + (all_to - from) * GR_COLS, all_to, to, cap, true);
+  vf top = vif_less(vset(-INFINITY), s->top[v], s->top[v], vset(0)), shrink = vexp(before - top);
+  vdouble low = s->low[v] * vwiden_low(shrink), high = s->high[v] * vwiden_high(shrink);
+  for (int64_t j = from; j < to; j++, scores += GR_COLS) {
+    vf p = vexp(vload(scores) - top);
+    vstore(scores, p);
+    low += vwiden_low(p);
+    high += vwiden_high(p);
+  }
+  s->low[v] = low;
+  s->high[v] = high;
+  return shrink;
+}
+
+static void add_values(const gr_cpu_attention *a, int64_t head, const strip_state *s, const float *p, int64_t from, int64_t to, bool first)
+{
+  int64_t blocks = gr_ceil_div(s->rows, GR_ROWS);
+  for (int64_t i = 0; i < blocks; i++) {
+    int64_t r = gr_block_begin(s->rows, blocks, i);
+    float *out = s->out + r * s->out_row;
+    gr_micro_block m = { .a = p + r,
+                         .a_step = GR_COLS,
+                         .b = a->v_rows.data + head * a->v_rows.head + from * a->v_rows.row,
+                         .b_step = a->v_rows.row,
+                         .b_strip = GR_COLS,
+                         .c = out,
+                         .c_row = s->out_row,
+                         .base = first ? NULL : out,
+                         .base_row = s->out_row,
+                         .rows = gr_block_begin(s->rows, blocks, i + 1) - r,
+                         .cols = s->out_row,
+                         .steps = to - from };
+    micro_block(GR_A_PACKED, &m);
+  }
+}
+
+static void finish_strip(const gr_cpu_attention *a, int64_t head, gr_cpu_strip strip, const strip_state *s)
+{
+  for (int64_t r = 0; r < strip.rows; r++) {
+    int64_t at = strip.first + r, query = at / a->group, h = head * a->group + at % a->group, lane = r % GR_LANES;
+    int v = r >= GR_LANES;
+    double sums[GR_LANES];
+    memcpy(sums, &s->low[v], sizeof(vdouble));
+    memcpy(sums + GR_LANES / 2, &s->high[v], sizeof(vdouble));
+    bool any = sums[lane] != 0; /* NaN counts */
+    float *out = (float *)gr_array_at(&a->out, 0, h, query, 0);
+    if (any) GR_ISA_FN(scale)(out, s->out + r * s->out_row, (float)(1 / sums[lane]), a->v.ne[0]);
+    else memset(out, 0, (size_t)a->v.ne[0] * sizeof *out);
+    *(float *)gr_array_at(&a->lse, h, query, 0, 0) = any ? (float)((double)s->top[v][lane] + log(sums[lane])) : -INFINITY;
+  }
+}
+
+void GR_ISA_FN(attention_strip)(const gr_cpu_attention *a, int64_t head, gr_cpu_strip strip, float *scratch)
+{
+  strip_state s;
+  s.out_row = gr_ceil_div(a->v.ne[0], GR_CPU_STRIP) * GR_CPU_STRIP;
+  if (!a->copy_v) s.out_row = a->v.ne[0];
+  s.qt = scratch;
+  s.scores = s.qt + a->q.ne[0] * GR_COLS;
+  s.out = s.scores + (GR_CPU_KEYS + 2 * GR_ROWS) * GR_COLS;
+  begin_strip(a, head, strip, &s);
+  int64_t start = a->visible[strip.first / a->group].start;
+  bool first = true;
+  for (int64_t from = s.lo, to; from < s.hi; from = to, first = false) {
+    to = gr_min(s.hi, start + ((from - start) / GR_CPU_KEYS + 1) * GR_CPU_KEYS);
+    float *scores = s.scores + (from - score(a, head, &s, from, to)) * GR_COLS;
+    float shrink[GR_COLS];
+    for (int v = 0; v < s.vectors; v++)
+      vstore(shrink + v * GR_LANES, exponentiate(&s, v, scores + v * GR_LANES, from, to, a->params.softcap));
+    for (int64_t r = 0; r < s.rows && !first; r++) GR_ISA_FN(scale)(s.out + r * s.out_row, s.out + r * s.out_row, shrink[r], s.out_row);
+    add_values(a, head, &s, scores, from, to, first);
+  }
+  if (first) memset(s.out, 0, (size_t)(s.rows * s.out_row) * sizeof *s.out);
+  finish_strip(a, head, strip, &s);
 }

@@ -11,7 +11,7 @@ static inline vf sigmoid_slope(vf x, vf *slope)
 {
   vf e = vexp((vf)((vi)x | INT32_MIN)), d = 1.0f / (1.0f + e);
   *slope = e * d * d;
-  return vselect(x >= 0.0f, d, e * d);
+  return vif_less(x, vset(0), e * d, d);
 }
 
 static inline unit silu(vf g, float alpha)
@@ -28,21 +28,21 @@ static inline unit gelu(vf g)
   return (unit){ g * s, s + g * slope * c * (1.0f + 3.0f * k * square) };
 }
 
-static inline vf clamp_up(vf u) { return vselect(u < -7.0f, vset(-7.0f), vselect(u > 7.0f, vset(7.0f), u)); }
+static inline vf clamp_up(vf u) { return vmin(vset(7), vmax(vset(-7), u)); }
 
 static inline vf forward(int kind, vf g, vf u)
 {
   if (kind == GR_GLU_GEGLU) return gelu(g).act * u;
-  if (kind == GR_GLU_SWIGLU_OAI) return silu(vselect(g > 7.0f, vset(7.0f), g), 1.702f).act * (clamp_up(u) + 1.0f);
+  if (kind == GR_GLU_SWIGLU_OAI) return silu(vmin(vset(7), g), 1.702f).act * (clamp_up(u) + 1.0f);
   return silu(g, 1.0f).act * u;
 }
 
 static inline void backward(int kind, vf g, vf u, vf dy, vf *dg, vf *du)
 {
   if (kind == GR_GLU_SWIGLU_OAI) {
-    unit a = silu(vselect(g > 7.0f, vset(7.0f), g), 1.702f);
-    *dg = vselect(g > 7.0f, vset(0), dy * (clamp_up(u) + 1.0f) * a.slope);
-    *du = vselect((u > 7.0f) | (u < -7.0f), vset(0), dy * a.act);
+    unit a = silu(vmin(vset(7), g), 1.702f);
+    *dg = vif_less(vset(7), g, vset(0), dy * (clamp_up(u) + 1.0f) * a.slope);
+    *du = vif_less(vset(7), u, vset(0), vif_less(u, vset(-7), vset(0), dy * a.act));
     return;
   }
   unit a = kind == GR_GLU_GEGLU ? gelu(g) : silu(g, 1.0f);

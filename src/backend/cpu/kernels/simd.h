@@ -44,8 +44,54 @@ static inline void vstore(float *p, vf v) { memcpy(p, &v, sizeof v); }
 /* x - 0 and not x + 0, which would turn -0 to 0 and so costs an addition. */
 static inline vf vset(float x) { return x - (vf){ 0 }; }
 static inline vi vseti(int32_t x) { return (vi){ 0 } + x; }
-static inline vf vselect(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
-static inline vf vmax(vf a, vf b) { return vselect(a > b, a, b); }
+
+/* a < b ? yes : no, lane by lane; false where either is NaN. */
+static inline vf vif_less(vf a, vf b, vf yes, vf no)
+{
+#if defined(__AVX512F__)
+  return (vf)_mm512_mask_blend_ps(_mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ), (__m512)no, (__m512)yes);
+#elif defined(__AVX2__)
+  return (vf)_mm256_blendv_ps((__m256)no, (__m256)yes, _mm256_cmp_ps((__m256)a, (__m256)b, _CMP_LT_OQ));
+#else
+  vi mask = a < b;
+  return (vf)((mask & (vi)yes) | (~mask & (vi)no));
+#endif
+}
+
+/* The larger, the smaller; b where either is NaN. */
+static inline vf vmax(vf a, vf b)
+{
+#if defined(__AVX512F__)
+  return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+  return vif_less(b, a, a, b);
+#endif
+}
+static inline vf vmin(vf a, vf b)
+{
+#if defined(__AVX512F__)
+  return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (vf)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+  return vif_less(a, b, a, b);
+#endif
+}
+
+/* x where from <= i < to, else `other`. */
+static inline vf vif_within(int32_t i, vi from, vi to, vf x, vf other)
+{
+#if defined(__AVX512F__)
+  __m512i at = _mm512_set1_epi32(i);
+  __mmask16 in = _mm512_mask_cmplt_epi32_mask(_mm512_cmple_epi32_mask((__m512i)from, at), at, (__m512i)to);
+  return (vf)_mm512_mask_blend_ps(in, (__m512)other, (__m512)x);
+#else
+  vi at = vseti(i), in = (from <= at) & (at < to);
+  return (vf)((in & (vi)x) | (~in & (vi)other));
+#endif
+}
 
 static inline vf madd(vf a, vf b, vf sum)
 {

@@ -19,8 +19,7 @@ static inline vf vscale2(vf x, vf n)
 static inline vf vexp(vf x)
 {
   const vf round = vset(0x1.8p23f);
-  x = vselect(x < -104.0f, vset(-104.0f), x);
-  x = vselect(x > 89.0f, vset(89.0f), x);
+  x = vmin(vset(89), vmax(vset(-104), x)); /* NaN stays */
   vf n = madd(x, vset(0x1.715476p0f), round) - round;
   vf r = madd(n, vset(-0x1.62e4p-1f), x);
   r = madd(n, vset(-0x1.7f7d1cp-20f), r);
@@ -43,7 +42,7 @@ static inline vf vtanh(vf x)
   vf near = madd(p * s, x, x);
   vf far = 1.0f - 2.0f / (vexp(a + a) + 1.0f);
   far = (vf)((vi)far | ((vi)x & INT32_MIN));
-  return vselect(a < 0.625f, near, far);
+  return vif_less(a, vset(0.625f), near, far);
 }
 
 static inline vf vsigmoid(vf x) { return 1.0f / (1.0f + vexp(-x)); }

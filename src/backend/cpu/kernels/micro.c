@@ -1,0 +1,71 @@
+#include "backend/cpu/kernels/micro.h"
+
+/* All loops over registers have constant bounds and must be unrolled: if gcc keeps sum[] in memory (it turns a rolled zeroing loop
+ * into memset) the kernel is three times slower. tests/e2e/spills.sh looks at the assembly. */
+static inline __attribute__((always_inline)) void micro(int layout, int rows, int vectors, const float *a, int64_t a_step, const float *b,
+                                                        int64_t b_step, int64_t steps, float *c, int64_t c_row, const float *base,
+                                                        int64_t base_row)
+{
+  vf sum[GR_ROWS][2];
+  const int64_t row = layout == GR_A_PACKED ? 1 : layout == GR_A_BY_ROW ? a_step : GR_CPU_QUERIES;
+  const int64_t step = layout == GR_A_PACKED ? a_step : 1;
+  GR_UNROLL
+  for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vf){ 0 };
+  for (int64_t s = 0; s < steps; s++, a += step, b += b_step) {
+    vf left = vload(b), right = vectors == 2 ? vload(b + GR_LANES) : left;
+    GR_UNROLL
+    for (int r = 0; r < rows; r++) {
+      vf x = vset(a[r * row]);
+      sum[r][0] = madd(x, left, sum[r][0]);
+      if (vectors == 2) sum[r][1] = madd(x, right, sum[r][1]);
+    }
+  }
+  GR_UNROLL
+  for (int r = 0; r < rows; r++) {
+    GR_UNROLL
+    for (int v = 0; v < vectors; v++) {
+      vf total = base ? vload(base + r * base_row + v * GR_LANES) + sum[r][v] : sum[r][v];
+      vstore(c + r * c_row + v * GR_LANES, total);
+    }
+  }
+}
+
+/* One function for each layout, number of rows, and one or two vectors of columns. */
+#if GR_LANES == 16
+#define BLOCKS(X, L) X(L, 1) X(L, 2) X(L, 3) X(L, 4) X(L, 5) X(L, 6) X(L, 7) X(L, 8) X(L, 9) X(L, 10) X(L, 11) X(L, 12) X(L, 13) X(L, 14)
+#elif GR_LANES == 8
+#define BLOCKS(X, L) X(L, 1) X(L, 2) X(L, 3) X(L, 4) X(L, 5) X(L, 6)
+#else
+#define BLOCKS(X, L) X(L, 1) X(L, 2) X(L, 3) X(L, 4)
+#endif
+#define KERNEL(L, R, V)                                                                                                                    \
+  static void micro_##L##_##R##_##V(const float *a, int64_t a_step, const float *b, int64_t b_step, int64_t steps, float *c,               \
+                                    int64_t c_row, const float *base, int64_t base_row)                                                    \
+  {                                                                                                                                        \
+    micro(GR_A_##L, R, V, a, a_step, b, b_step, steps, c, c_row, base, base_row);                                                          \
+  }
+#define KERNELS(L, R) KERNEL(L, R, 1) KERNEL(L, R, 2)
+#define ENTRY(L, R) { micro_##L##_##R##_1, micro_##L##_##R##_2 },
+BLOCKS(KERNELS, PACKED)
+BLOCKS(KERNELS, BY_ROW)
+BLOCKS(KERNELS, BY_KEY)
+
+gr_micro_fn *const GR_ISA_FN(micro)[GR_A_LAYOUTS][GR_ROWS][2] = {
+  [GR_A_PACKED] = { BLOCKS(ENTRY, PACKED) },
+  [GR_A_BY_ROW] = { BLOCKS(ENTRY, BY_ROW) },
+  [GR_A_BY_KEY] = { BLOCKS(ENTRY, BY_KEY) },
+};
+
+/* Columns [col, cols), fewer than a strip: computed aside, then the live ones are stored. */
+void GR_ISA_FN(micro_edge)(int layout, const gr_micro_block *m, int64_t col)
+{
+  float aside[GR_ROWS * GR_COLS];
+  int64_t live = m->cols - col;
+  GR_ISA_FN(micro)
+  [layout][m->rows - 1][live > GR_LANES](m->a, m->a_step, m->b + col / GR_COLS * m->b_strip, m->b_step, m->steps, aside, GR_COLS, NULL, 0);
+  for (int64_t r = 0; r < m->rows; r++)
+    for (int64_t i = 0; i < live; i++) {
+      float sum = aside[r * GR_COLS + i];
+      m->c[r * m->c_row + col + i] = m->base ? m->base[r * m->base_row + col + i] + sum : sum;
+    }
+}
