@@ -25,6 +25,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import gguf
 import numpy as np
@@ -105,8 +106,8 @@ class Codec:
     def __init__(self, build):
         self.program = pathlib.Path(build) / "tests" / "judges" / "quant_codec"
 
-    def run(self, verb, name, data, dtype):
-        done = subprocess.run([self.program, verb, name], input=data, stdout=subprocess.PIPE, check=True)
+    def run(self, verb, name, data, dtype, *more):
+        done = subprocess.run([self.program, verb, name, *more], input=data, stdout=subprocess.PIPE, check=True)
         return np.frombuffer(done.stdout, dtype)
 
     def decode(self, name, b):
@@ -217,6 +218,35 @@ def judge_encoders(codec, tap, models, golden):
     return lines
 
 
+def judge_files(codec, tap, source):
+    """Whole files that ours writes: the gguf package reads them, a real llama.cpp loads them and is hardly moved by eight bits."""
+    import llama_cpp
+
+    def nll(path):
+        model = llama_cpp.Llama(str(path), n_ctx=64, logits_all=True, verbose=False, n_threads=1)
+        ids = model.tokenize(b"Once upon a time, there was a little girl named Lily. She loved to play outside in the park.")
+        model.eval(ids)
+        z = model.scores[: len(ids)].astype(np.float64)
+        z -= z.max(1, keepdims=True)
+        return -float(np.mean([z[i, ids[i + 1]] - np.log(np.exp(z[i]).sum()) for i in range(len(ids) - 1)]))
+
+    plain = {t.name: t for t in gguf.GGUFReader(source).tensors}
+    base = nll(source)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ENCODED:
+            out = pathlib.Path(folder) / f"{name}.gguf"
+            codec.run("file", name, b"", np.uint8, str(source), str(out))
+            kinds, same = set(), True
+            for t in gguf.GGUFReader(out).tensors:
+                x, kind = plain[t.name].data, t.tensor_type.name
+                kinds.add(kind)
+                same &= list(t.shape) == list(plain[t.name].shape)
+                same &= t.data.tobytes() == (x.tobytes() if kind == "F32" else codec.encode(kind, x).tobytes())
+            moved = nll(out) - base
+            good = same and abs(moved) < (0.01 if sizes(name)[1] / sizes(name)[0] > 1 else 0.5)
+            tap.check(good, f"file {name}: holds {', '.join(sorted(kinds))}; llama.cpp's nll {base:.4f} moves by {moved:+.4f}")
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("build")
@@ -236,6 +266,8 @@ def main():
         GOLDEN.write_text(text)
         before, rest = DOC.read_text().split(BEGIN)
         DOC.write_text(before + BEGIN + "\n" + table + "\n" + END + rest.split(END)[1])
+    if models and models[0].name == "stories260K-f32.gguf":
+        judge_files(codec, tap, models[0])
     tap.check(GOLDEN.read_text() == text, f"{GOLDEN.relative_to(ROOT)} is what gguf and llama.cpp give")
     print(f"1..{tap.count}")
     return tap.failed > 0

@@ -1,10 +1,12 @@
-/* For tools/judge_quant.py: runs one codec of ours from stdin to stdout.
+/* For tools/judge_quant.py: runs one codec of ours from stdin to stdout, or quantizes a file.
  *   quant_codec decode TYPE   blocks in, F32 out          quant_codec encode TYPE   F32 in, blocks out
- * Input that is no whole number of blocks is an error (exit 2). */
+ *   quant_codec file TYPE IN.gguf OUT.gguf
+ * Input that is no whole number of blocks, and a file that is refused, is an error (exit 2). */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "io/quantize.h"
 #include "quant/quant.h"
 
 static unsigned char *read_all(size_t *size)
@@ -22,7 +24,13 @@ static unsigned char *read_all(size_t *size)
 int main(int argc, char **argv)
 {
   gr_dtype t;
-  if (argc != 3 || !gr_dtype_from_name(argv[2], &t)) return 2;
+  if (argc < 3 || !gr_dtype_from_name(argv[2], &t)) return 2;
+  if (argc == 5 && strcmp(argv[1], "file") == 0) {
+    gr_error e = { 0 };
+    if (gr_quantize_file(argv[3], argv[4], t, NULL, &e) == GR_OK) return 0;
+    fprintf(stderr, "quant_codec: %s\n", e.text);
+    return 2;
+  }
   const bool decoding = strcmp(argv[1], "decode") == 0;
   const gr_dtype_info *info = gr_dtype_get(t);
   gr_decode_fn *decode = gr_quant_decoder(t);
