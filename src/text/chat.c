@@ -63,12 +63,12 @@ static bool set_text(jinja_ctx *ctx, const char *name, const char *text)
   return !slot || !text || gr_jinja_string(ctx, text, strlen(text), 0, slot);
 }
 
-static bool set_globals(jinja_ctx *ctx, const json_t *messages, const gr_render_options *o)
+static bool set_globals(jinja_ctx *ctx, const json_t *messages, size_t n, const gr_render_options *o)
 {
   ctx->globals = gr_jinja_array(ctx, ctx->t->n_symbols, sizeof *ctx->globals);
   if (!ctx->globals) return false;
   jinja_value *slot = global(ctx, "messages");
-  if (slot && messages && !gr_jinja_messages(ctx, messages, slot)) return false;
+  if (slot && messages && !gr_jinja_messages(ctx, messages, n, slot)) return false;
   slot = global(ctx, "add_generation_prompt");
   if (slot) *slot = gr_jinja_bool(o->add_generation_prompt);
   slot = global(ctx, "documents"); /* transformers passes none */
@@ -138,11 +138,9 @@ static gr_status finish(jinja_ctx *ctx, gr_jinja_builder *b, gr_rendered *out)
   return status;
 }
 
-gr_status gr_template_render(const gr_template *t, const json_t *messages, const gr_render_options *o, gr_rendered *out, gr_error *e)
+gr_status gr_jinja_render(const gr_template *t, const json_t *messages, size_t n, const gr_render_options *o, gr_rendered *out, gr_error *e)
 {
-  static const gr_render_options defaults;
   *out = (gr_rendered){ 0 };
-  if (!o) o = &defaults;
   gr_jinja_builder text = { 0 };
   jinja_ctx ctx = { .t = t,
                     .e = e,
@@ -152,12 +150,18 @@ gr_status gr_template_render(const gr_template *t, const json_t *messages, const
                     .json_containers = o->json_containers,
                     .parse_arguments = o->parse_tool_arguments };
   set_limits(&ctx, messages, o);
-  if (set_globals(&ctx, messages, o) && gr_jinja_exec(&ctx, NULL, &t->body)) ctx.status = finish(&ctx, &text, out);
+  if (set_globals(&ctx, messages, n, o) && gr_jinja_exec(&ctx, NULL, &t->body)) ctx.status = finish(&ctx, &text, out);
   gr_jinja_builder_free(&ctx, &text);
   gr_arena_free(&ctx.arena);
   for (size_t i = 0; i < ctx.n_parsed; i++) json_decref(ctx.parsed[i]);
   gr_free(ctx.parsed);
   return ctx.status;
+}
+
+gr_status gr_template_render(const gr_template *t, const json_t *messages, const gr_render_options *o, gr_rendered *out, gr_error *e)
+{
+  static const gr_render_options defaults;
+  return gr_jinja_render(t, messages, json_array_size(messages), o ? o : &defaults, out, e);
 }
 
 void gr_rendered_free(gr_rendered *r)

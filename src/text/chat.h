@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "io/gguf.h"
 
 typedef struct gr_template gr_template;
 
@@ -22,6 +23,11 @@ typedef struct gr_template gr_template;
  * GR_ERR_UNSUPPORTED of a statement that Jinja has and Graft has not. */
 gr_status gr_template_parse(gr_template **t, const char *text, size_t n, const char *name, gr_error *e);
 void gr_template_free(gr_template *t); /* NULL is fine */
+
+/* The template that a model file carries: tokenizer.chat_template, or with a variant ("tool_use") tokenizer.chat_template.VARIANT.
+ * A file without one gives the built-in ChatML template and *builtin true; a variant that the file has not is refused with the
+ * names of those it has. */
+gr_status gr_template_from_gguf(gr_template **t, const gr_gguf *g, const char *variant, bool *builtin, gr_error *e);
 
 /* ChatML, for models that carry no template. The caller says that it was used. */
 gr_status gr_template_builtin(gr_template **t, gr_error *e);

@@ -345,6 +345,10 @@ void *gr_jinja_alloc(jinja_ctx *ctx, size_t bytes); /* zeroed; NULL after a fail
 void *gr_jinja_array(jinja_ctx *ctx, size_t n, size_t size);
 bool gr_jinja_enter(jinja_ctx *ctx); /* one level deeper; undo with ctx->depth_left++ */
 
+/* chat.c: gr_template_render of the first n messages alone. */
+gr_status gr_jinja_render(const gr_template *t, const json_t *messages, size_t n, const gr_render_options *o, gr_rendered *out,
+                          gr_error *e);
+
 /* jinja_value.c */
 const char *gr_jinja_type_name(const jinja_value *v);
 jinja_value gr_jinja_undefined(const char *hint);
@@ -395,7 +399,7 @@ typedef struct jinja_json_style {
 bool gr_jinja_put_json(jinja_ctx *ctx, gr_jinja_builder *b, const jinja_value *v, const jinja_json_style *style);
 bool gr_jinja_tojson(jinja_ctx *ctx, const jinja_value *in, const jinja_args *args, jinja_value *out);
 bool gr_jinja_from_json(jinja_ctx *ctx, const json_t *json, jinja_tag tag, jinja_value *out);
-bool gr_jinja_messages(jinja_ctx *ctx, const json_t *messages, jinja_value *out); /* with the origin of every field */
+bool gr_jinja_messages(jinja_ctx *ctx, const json_t *messages, size_t n, jinja_value *out); /* the first n, each field with its origin */
 
 /* jinja_eval.c, jinja_ops.c, jinja_exec.c */
 bool gr_jinja_eval(jinja_ctx *ctx, jinja_scope *scope, const jinja_node *node, jinja_value *out);

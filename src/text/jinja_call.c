@@ -89,6 +89,11 @@ static bool fn_dict(jinja_ctx *ctx, const jinja_args *args, jinja_value *out)
 static bool fn_namespace(jinja_ctx *ctx, const jinja_args *args, jinja_value *out)
 {
   if (!fn_dict(ctx, args, out)) return false;
+  for (size_t i = 0; i < out->u.dict->n; i++) {
+    const jinja_value *key = &out->u.dict->entries[i].key;
+    if (key->type == JINJA_STRING && key->u.string->len && key->u.string->data[0] == '_')
+      return gr_jinja_fail(ctx, GR_ERR_FORMAT, "a namespace has no attributes that begin with an underscore");
+  }
   out->type = JINJA_NAMESPACE;
   return true;
 }

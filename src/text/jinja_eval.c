@@ -122,9 +122,8 @@ static bool eval_unary(jinja_ctx *ctx, jinja_scope *scope, const jinja_node *nod
     return true;
   }
   if (node->op == JINJA_OP_NEG) return gr_jinja_negate(ctx, &v, out);
-  if (!gr_jinja_negate(ctx, &v, out)) return false; /* fails where a sign makes no sense */
-  *out = v;
-  return true;
+  jinja_value zero = gr_jinja_int(0, 0);
+  return gr_jinja_binary(ctx, JINJA_OP_ADD, &zero, &v, out); /* a boolean becomes a number; fails where a sign makes no sense */
 }
 
 static bool eval_binary(jinja_ctx *ctx, jinja_scope *scope, const jinja_node *node, jinja_value *out)

@@ -42,6 +42,7 @@ static bool assign_attr(jinja_ctx *ctx, jinja_scope *scope, const jinja_node *ta
   if (object.type != JINJA_NAMESPACE)
     return gr_jinja_fail(ctx, GR_ERR_FORMAT, "only a namespace has attributes that can be set; '%s' is %s", target->a->text,
                          gr_jinja_type_name(&object));
+  if (target->text[0] == '_') return gr_jinja_fail(ctx, GR_ERR_FORMAT, "a namespace has no attributes that begin with an underscore");
   return gr_jinja_literal(ctx, target->text, &key) && gr_jinja_dict_put(ctx, object.u.dict, key, v);
 }
 

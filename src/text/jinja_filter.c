@@ -1,6 +1,7 @@
 /* Filters of single values, and the table of all filters. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "text/jinja.h"
@@ -43,34 +44,29 @@ bool gr_jinja_parse_int(const char *s, size_t n, int64_t base, int64_t *out)
   return true;
 }
 
-/* Through Jansson, whose reader does not depend on the locale; it wants a digit on both sides of the point and no leading zeros. */
 bool gr_jinja_parse_real(const char *s, size_t n, double *out)
 {
-  char text[128];
-  size_t len = 0, at = 0, digits = 0;
+  char text[256], point[8];
+  size_t len = 0, digits = 0;
   trim_space(&s, &n);
-  if (n + 8 > sizeof text) return false;
-  if (at < n && (s[at] == '-' || s[at] == '+')) {
-    if (s[at] == '-') text[len++] = '-';
-    at++;
+  if (!n || n > 128) return false;
+  snprintf(point, sizeof point, "%.1f", 0.5); /* strtod wants the locale's decimal separator: what stands between 0 and 5 */
+  point[strlen(point) - 1] = 0;
+  for (size_t i = 0; i < n; i++) {
+    bool exponent = (s[i] | 32) == 'e' && digits, sign = s[i] == '-' || s[i] == '+';
+    if (s[i] == '.') {
+      memcpy(text + len, point + 1, strlen(point + 1));
+      len += strlen(point + 1);
+      continue;
+    }
+    if (!exponent && !sign && !(s[i] >= '0' && s[i] <= '9')) return false; /* keeps strtod from hexadecimals, infinities, NaNs */
+    digits += !exponent && !sign;
+    text[len++] = s[i];
   }
-  while (at + 1 < n && s[at] == '0' && s[at + 1] >= '0' && s[at + 1] <= '9') at++;
-  for (; at < n && s[at] >= '0' && s[at] <= '9'; digits++) text[len++] = s[at++];
-  if (!digits) text[len++] = '0';
-  if (at < n && s[at] == '.') {
-    size_t fraction = 0;
-    text[len++] = s[at++];
-    for (; at < n && s[at] >= '0' && s[at] <= '9'; fraction++) text[len++] = s[at++];
-    if (!fraction) text[len++] = '0';
-    digits += fraction;
-  }
-  if (!digits) return false;
-  for (; at < n; at++) text[len++] = s[at]; /* an exponent, or Jansson refuses it */
-  json_t *number = json_loadb(text, len, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, NULL);
-  bool ok = json_is_real(number);
-  if (ok) *out = json_real_value(number);
-  json_decref(number);
-  return ok;
+  text[len] = 0;
+  char *end;
+  *out = strtod(text, &end);
+  return digits && end == text + len;
 }
 
 static bool filter_int(jinja_ctx *ctx, const jinja_value *in, const jinja_args *args, jinja_value *out)
@@ -82,6 +78,7 @@ static bool filter_int(jinja_ctx *ctx, const jinja_value *in, const jinja_args *
   if (!gr_jinja_bind(ctx, "int", args, params, 2, 0, given)) return false;
   if (given[1].type != JINJA_ABSENT && !gr_jinja_want_int(ctx, "int", &given[1], &base)) return false;
   if (base < 2 || base > 36) return gr_jinja_fail(ctx, GR_ERR_FORMAT, "int knows the bases 2 to 36");
+  if (in->type == JINJA_UNDEFINED) return gr_jinja_want_int(ctx, "int", in, &i);
   bool ok = in->type == JINJA_INT || in->type == JINJA_BOOL, real = in->type == JINJA_FLOAT;
   if (ok) i = in->type == JINJA_INT ? in->u.integer : in->u.boolean;
   if (real) d = in->u.real;
@@ -105,7 +102,8 @@ static bool filter_float(jinja_ctx *ctx, const jinja_value *in, const jinja_args
   jinja_value given;
   double d = 0;
   if (!gr_jinja_bind(ctx, "float", args, params, 1, 0, &given)) return false;
-  bool ok = true;
+  bool ok = in->type != JINJA_UNDEFINED;
+  if (!ok) return gr_jinja_fail(ctx, GR_ERR_FORMAT, "float needs a value, not undefined");
   if (in->type == JINJA_FLOAT) d = in->u.real;
   else if (in->type == JINJA_INT) d = (double)in->u.integer;
   else if (in->type == JINJA_BOOL) d = in->u.boolean;
@@ -121,7 +119,7 @@ static bool filter_abs(jinja_ctx *ctx, const jinja_value *in, const jinja_args *
   bool negative = in->type == JINJA_FLOAT ? in->u.real < 0 : in->type == JINJA_INT && in->u.integer < 0;
   if (in->type != JINJA_FLOAT && in->type != JINJA_INT && in->type != JINJA_BOOL)
     return gr_jinja_fail(ctx, GR_ERR_FORMAT, "abs needs a number, not %s", gr_jinja_type_name(in));
-  *out = *in;
+  *out = in->type == JINJA_BOOL ? gr_jinja_int(in->u.boolean, in->tag) : *in;
   return !negative || gr_jinja_negate(ctx, in, out);
 }
 
@@ -136,7 +134,8 @@ static bool filter_round(jinja_ctx *ctx, const jinja_value *in, const jinja_args
   if (!common && !up && !jinja_is_text(&given[1], "floor", 5))
     return gr_jinja_fail(ctx, GR_ERR_FORMAT, "round knows the methods 'common', 'ceil' and 'floor'");
   if (precision < 0 || precision > 15) return gr_jinja_fail(ctx, GR_ERR_UNSUPPORTED, "round knows the precisions 0 to 15");
-  *out = *in;
+  if (in->type == JINJA_BOOL) *out = gr_jinja_int(in->u.boolean, in->tag);
+  else *out = *in;
   if (in->type == JINJA_INT || in->type == JINJA_BOOL) return true;
   if (in->type != JINJA_FLOAT) return gr_jinja_fail(ctx, GR_ERR_FORMAT, "round needs a number, not %s", gr_jinja_type_name(in));
   double scale = pow(10, (double)precision), d = in->u.real;
@@ -192,25 +191,19 @@ static bool filter_trim(jinja_ctx *ctx, const jinja_value *in, const jinja_args 
 static bool filter_replace(jinja_ctx *ctx, const jinja_value *in, const jinja_args *args, jinja_value *out)
 {
   static const char *const params[] = { "old", "new", "count" };
-  jinja_value given[3], text;
+  jinja_value given[3], text, old, new_text;
   int64_t count = -1;
   if (!gr_jinja_bind(ctx, "replace", args, params, 3, 2, given) || !gr_jinja_text(ctx, in, &text)) return false;
-  if (!gr_jinja_want_string(ctx, "replace", &given[0]) || !gr_jinja_want_string(ctx, "replace", &given[1])) return false;
+  if (!gr_jinja_text(ctx, &given[0], &old) || !gr_jinja_text(ctx, &given[1], &new_text)) return false;
   bool all = given[2].type == JINJA_ABSENT || given[2].type == JINJA_NONE;
   if (!all && !gr_jinja_want_int(ctx, "replace", &given[2], &count)) return false;
-  return gr_jinja_replace(ctx, &text, &given[0], &given[1], count, out);
+  return gr_jinja_replace(ctx, &text, &old, &new_text, count, out);
 }
 
+/* Also `safe`: nothing here escapes by itself, so there is nothing to mark. */
 static bool filter_string(jinja_ctx *ctx, const jinja_value *in, const jinja_args *args, jinja_value *out)
 {
   return gr_jinja_bind(ctx, "string", args, NULL, 0, 0, NULL) && gr_jinja_text(ctx, in, out);
-}
-
-/* Nothing here escapes by itself, so there is nothing to mark as safe. */
-static bool filter_safe(jinja_ctx *ctx, const jinja_value *in, const jinja_args *args, jinja_value *out)
-{
-  *out = *in;
-  return gr_jinja_bind(ctx, "safe", args, NULL, 0, 0, NULL);
 }
 
 static bool filter_escape(jinja_ctx *ctx, const jinja_value *in, const jinja_args *args, jinja_value *out)
@@ -234,7 +227,8 @@ static bool filter_indent(jinja_ctx *ctx, const jinja_value *in, const jinja_arg
 {
   static const char *const params[] = { "width", "first", "blank" };
   jinja_value given[3], text, lines;
-  if (!gr_jinja_bind(ctx, "indent", args, params, 3, 0, given) || !gr_jinja_text(ctx, in, &text)) return false;
+  if (!gr_jinja_bind(ctx, "indent", args, params, 3, 0, given) || !gr_jinja_want_string(ctx, "indent", in)) return false;
+  text = *in;
   if (given[0].type != JINJA_STRING) {
     static const char blanks[] = "                                                                ";
     int64_t width = 4;
@@ -283,14 +277,17 @@ static bool filter_attr(jinja_ctx *ctx, const jinja_value *in, const jinja_args 
   static const char *const params[] = { "name" };
   jinja_value name;
   if (!gr_jinja_bind(ctx, "attr", args, params, 1, 1, &name) || !gr_jinja_want_string(ctx, "attr", &name)) return false;
-  return gr_jinja_item(ctx, in, &name, out);
+  if (in->type != JINJA_DICT) return gr_jinja_item(ctx, in, &name, out);
+  const jinja_dict empty = { 0 }; /* a dictionary's attributes are its methods, not its entries */
+  jinja_value bare = { .type = JINJA_DICT, .u.dict = (jinja_dict *)&empty };
+  return gr_jinja_item(ctx, &bare, &name, out);
 }
 
 /* --- The table ----------------------------------------------------------------------------------------------------------------------- */
 
 static const jinja_filter_entry value_filters[] = {
   { "tojson", gr_jinja_tojson }, { "trim", filter_trim },     { "length", gr_jinja_length }, { "count", gr_jinja_length },
-  { "default", filter_default }, { "d", filter_default },     { "string", filter_string },   { "safe", filter_safe },
+  { "default", filter_default }, { "d", filter_default },     { "string", filter_string },   { "safe", filter_string },
   { "upper", filter_upper },     { "lower", filter_lower },   { "title", filter_title },     { "capitalize", filter_capitalize },
   { "replace", filter_replace }, { "int", filter_int },       { "float", filter_float },     { "abs", filter_abs },
   { "round", filter_round },     { "escape", filter_escape }, { "e", filter_escape },        { "forceescape", filter_escape },

@@ -238,12 +238,18 @@ static bool filter_join(jinja_ctx *ctx, const jinja_value *in, const jinja_args 
   return gr_jinja_join(ctx, parts.u.list, separated ? &separator : NULL, out);
 }
 
+/* What map, select and their kin walk over: as in Jinja2, anything false is empty, so `none | selectattr(...)` is no error. */
+static bool iterate_if_true(jinja_ctx *ctx, const jinja_value *in, jinja_value *items)
+{
+  return gr_jinja_truth(in) ? gr_jinja_iterate(ctx, in, items) : gr_jinja_list(ctx, 0, items);
+}
+
 /* map('filter', arguments...) or map(attribute=..., default=...). */
 static bool filter_map(jinja_ctx *ctx, const jinja_value *in, const jinja_args *args, jinja_value *out)
 {
   static const char *const params[] = { "attribute", "default" };
   jinja_value given[2], items;
-  if (!gr_jinja_iterate(ctx, in, &items) || !gr_jinja_list(ctx, items.u.list->n, out)) return false;
+  if (!iterate_if_true(ctx, in, &items) || !gr_jinja_list(ctx, items.u.list->n, out)) return false;
   size_t filter = SIZE_MAX;
   jinja_args rest = *args;
   if (args->n) {
@@ -274,7 +280,7 @@ static bool choose(jinja_ctx *ctx, const jinja_value *in, const jinja_args *args
 {
   jinja_value items;
   jinja_args rest = *args;
-  if (!gr_jinja_iterate(ctx, in, &items) || !gr_jinja_list(ctx, 0, out)) return false;
+  if (!iterate_if_true(ctx, in, &items) || !gr_jinja_list(ctx, 0, out)) return false;
   if (by_attr && !args->n) return gr_jinja_fail(ctx, GR_ERR_FORMAT, "selectattr and rejectattr need the name of an attribute");
   if (by_attr) {
     rest.positional++;

@@ -44,20 +44,14 @@ static bool test_escaped(jinja_ctx *ctx, const jinja_value *in, const jinja_args
 
 static bool test_divisibleby(jinja_ctx *ctx, const jinja_value *in, const jinja_args *args, bool *out)
 {
-  jinja_value by, rest;
-  int64_t left;
-  if (!one_arg(ctx, args, &by) || !gr_jinja_binary(ctx, JINJA_OP_MOD, in, &by, &rest)) return false;
-  if (!gr_jinja_want_int(ctx, "divisibleby", &rest, &left)) return false;
-  *out = left == 0;
-  return true;
+  jinja_value by, rest, zero = gr_jinja_int(0, 0);
+  return one_arg(ctx, args, &by) && gr_jinja_binary(ctx, JINJA_OP_MOD, in, &by, &rest) && gr_jinja_equal(ctx, &rest, &zero, out);
 }
 
 static bool parity(jinja_ctx *ctx, const jinja_value *in, const jinja_args *args, int64_t odd, bool *out)
 {
-  int64_t i;
-  if (!no_args(ctx, args) || !gr_jinja_want_int(ctx, "odd and even", in, &i)) return false;
-  *out = (i % 2 != 0) == odd;
-  return true;
+  jinja_value two = gr_jinja_int(2, 0), rest, wanted = gr_jinja_int(odd, 0);
+  return no_args(ctx, args) && gr_jinja_binary(ctx, JINJA_OP_MOD, in, &two, &rest) && gr_jinja_equal(ctx, &rest, &wanted, out);
 }
 
 static bool test_odd(jinja_ctx *ctx, const jinja_value *in, const jinja_args *args, bool *out) { return parity(ctx, in, args, 1, out); }

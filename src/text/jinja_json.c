@@ -27,7 +27,6 @@ static bool put_escaped(jinja_ctx *ctx, gr_jinja_builder *b, const jinja_value *
     }
     const char *known = c && c < 0x80 ? strchr(special, c) : NULL;
     if (known) snprintf(escape, sizeof escape, "\\%c", letter[known - special]);
-    else if (cp == 0x7f) snprintf(escape, sizeof escape, "%c", 0x7f);
     else if (cp < 0x10000) snprintf(escape, sizeof escape, "\\u%04x", (unsigned)cp);
     else snprintf(escape, sizeof escape, "\\u%04x\\u%04x", (unsigned)(0xd800 + ((cp - 0x10000) >> 10)), (unsigned)(0xdc00 + (cp & 0x3ff)));
     if (!gr_jinja_put_part(ctx, b, v, plain, at)) return false;
@@ -170,12 +169,12 @@ static bool json_indent(jinja_ctx *ctx, jinja_value *indent, jinja_json_style *s
 
 bool gr_jinja_tojson(jinja_ctx *ctx, const jinja_value *in, const jinja_args *args, jinja_value *out)
 {
-  static const char *const params[] = { "indent", "ensure_ascii", "separators", "sort_keys" };
+  static const char *const params[] = { "ensure_ascii", "indent", "separators", "sort_keys" }; /* the order transformers has */
   jinja_value given[4];
   if (!gr_jinja_bind(ctx, "tojson", args, params, 4, 0, given)) return false;
   jinja_json_style style = { .comma = ", ", .comma_len = 2, .colon = ": ", .colon_len = 2 };
-  if (!json_indent(ctx, &given[0], &style)) return false;
-  style.ascii = gr_jinja_truth(&given[1]);
+  if (!json_indent(ctx, &given[1], &style)) return false;
+  style.ascii = gr_jinja_truth(&given[0]);
   style.sort_keys = gr_jinja_truth(&given[3]);
   if (given[2].type != JINJA_ABSENT && given[2].type != JINJA_NONE) {
     const jinja_list *l = given[2].type == JINJA_LIST ? given[2].u.list : NULL;
@@ -336,6 +335,27 @@ static bool from_calls(jinja_ctx *ctx, const json_t *json, size_t message, jinja
   return true;
 }
 
+/* Reasoning goes by several names; a template sees it under reasoning_content and thinking, as transformers arranges it. */
+static bool alias_reasoning(jinja_ctx *ctx, size_t message, jinja_dict *d)
+{
+  static const char *const names[] = { "reasoning_content", "thinking", "reasoning" };
+  jinja_tag tag = jinja_tag_make(GR_ORIGIN_MESSAGE, GR_FIELD_OTHER, message);
+  jinja_value reasoning, key;
+  bool found = false;
+  for (size_t i = 0; i < 3 && !found; i++) {
+    if (!gr_jinja_dict_find(ctx, d, names[i], &reasoning, &found)) return false;
+    found = found && reasoning.type != JINJA_NONE;
+  }
+  for (size_t i = 0; i < 2 && found; i++) {
+    jinja_value there;
+    bool has = false;
+    if (i && !gr_jinja_dict_find(ctx, d, names[i], &there, &has)) return false; /* reasoning_content is always set anew */
+    if (has) continue;
+    if (!gr_jinja_string(ctx, names[i], strlen(names[i]), tag, &key) || !gr_jinja_dict_put(ctx, d, key, reasoning)) return false;
+  }
+  return true;
+}
+
 static bool from_message(jinja_ctx *ctx, const json_t *json, size_t message, jinja_value *out)
 {
   if (!gr_jinja_dict(ctx, json_object_size(json), out)) return false;
@@ -352,12 +372,11 @@ static bool from_message(jinja_ctx *ctx, const json_t *json, size_t message, jin
     ok = field == GR_FIELD_TOOL_CALL ? from_calls(ctx, item, message, &value) : gr_jinja_from_json(ctx, item, tag, &value);
     ok = ok && add_entry(ctx, out->u.dict, i, jinja_tag_make(GR_ORIGIN_MESSAGE, GR_FIELD_OTHER, message), value);
   }
-  return ok;
+  return ok && alias_reasoning(ctx, message, out->u.dict);
 }
 
-bool gr_jinja_messages(jinja_ctx *ctx, const json_t *messages, jinja_value *out)
+bool gr_jinja_messages(jinja_ctx *ctx, const json_t *messages, size_t n, jinja_value *out)
 {
-  size_t n = json_array_size(messages);
   if (!json_is_array(messages)) {
     ctx->status = gr_fail(ctx->e, GR_ERR_FORMAT, "the messages of a conversation must be an array of objects");
     return false;

@@ -289,18 +289,15 @@ static bool number_token(lexer *l)
     return false;
   }
   t->integer = value;
-  if (is_float) { /* without the underscores; through Jansson, whose reader does not depend on the locale */
-    char digits[128];
+  if (is_float) {
+    char digits[128]; /* without the underscores */
     size_t n = 0;
-    for (size_t i = open; i < end && n + 1 < sizeof digits; i++)
+    for (size_t i = open; i < end && n < sizeof digits; i++)
       if (l->s[i] != '_') digits[n++] = l->s[i];
-    json_t *number = n + 1 < sizeof digits ? json_loadb(digits, n, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, NULL) : NULL;
-    if (!number) {
-      gr_jinja_syntax(l->p, GR_ERR_FORMAT, line_at(l, open), "this number is malformed or too large");
+    if (n == sizeof digits || !gr_jinja_parse_real(digits, n, &t->real)) {
+      gr_jinja_syntax(l->p, GR_ERR_FORMAT, line_at(l, open), "this number is malformed or too long");
       return false;
     }
-    t->real = json_real_value(number);
-    json_decref(number);
   }
   l->at = end;
   return true;

@@ -92,7 +92,7 @@ bool gr_jinja_replace(jinja_ctx *ctx, const jinja_value *v, const jinja_value *o
 
 /* --- Case ------------------------------------------------------------------------------------------------------------------------ */
 
-static bool is_cased(uint32_t cp) { return gr_jinja_upper(cp) != cp || gr_jinja_lower(cp) != cp; }
+static bool is_cased(uint32_t cp) { return gr_jinja_upper(cp) != cp || gr_jinja_lower(cp) != cp || cp == 0xdf; }
 
 /* Does the filter `title` (JINJA_TITLE_WORDS) begin a word after this code point? */
 static bool word_break(uint32_t cp) { return gr_jinja_space(cp) || cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<'; }

@@ -210,7 +210,9 @@ static bool put_container(jinja_ctx *ctx, gr_jinja_builder *b, const jinja_value
   bool ok;
   if (ctx->json_containers) {
     jinja_json_style style = { .comma = ", ", .comma_len = 2, .colon = ": ", .colon_len = 2 };
-    ok = gr_jinja_put_json(ctx, b, v, &style);
+    jinja_value dict = *v;
+    if (v->type == JINJA_NAMESPACE) dict.type = JINJA_DICT;
+    ok = gr_jinja_put_json(ctx, b, &dict, &style);
   } else {
     ok = v->type == JINJA_LIST ? put_list(ctx, b, v) : put_dict(ctx, b, v);
   }
@@ -231,6 +233,7 @@ bool gr_jinja_put_text(jinja_ctx *ctx, gr_jinja_builder *b, const jinja_value *v
   case JINJA_STRING: return gr_jinja_put_string(ctx, b, v);
   case JINJA_LIST:
   case JINJA_DICT: return put_container(ctx, b, v);
+  case JINJA_NAMESPACE: return gr_jinja_put(ctx, b, "<Namespace ", 11, 0) && put_container(ctx, b, v) && gr_jinja_put(ctx, b, ">", 1, 0);
   default: return gr_jinja_fail(ctx, GR_ERR_FORMAT, "%s cannot be printed", gr_jinja_type_name(v));
   }
 }

@@ -307,8 +307,11 @@ bool gr_jinja_order(jinja_ctx *ctx, const jinja_value *a, const jinja_value *b, 
     const jinja_list *x = a->u.list, *y = b->u.list;
     if (!gr_jinja_enter(ctx)) return false;
     *out = 0;
-    for (size_t i = 0; i < x->n && i < y->n && *out == 0; i++)
-      if (!gr_jinja_order(ctx, &x->items[i], &y->items[i], out)) return false;
+    for (size_t i = 0; i < x->n && i < y->n && *out == 0; i++) {
+      bool same; /* equal items need no order */
+      if (!gr_jinja_equal(ctx, &x->items[i], &y->items[i], &same)) return false;
+      if (!same && !gr_jinja_order(ctx, &x->items[i], &y->items[i], out)) return false;
+    }
     ctx->depth_left++;
     if (*out == 0) *out = (x->n > y->n) - (x->n < y->n);
     return true;
