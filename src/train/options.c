@@ -68,6 +68,21 @@ const gr_option_info *gr_train_option_find(const char *key)
   return NULL;
 }
 
+gr_status gr_train_option_nearest(const char *key, gr_error *e)
+{
+  const char *names[OPTIONS];
+  for (size_t i = 0; i < OPTIONS; i++) names[i] = infos[i].field;
+  const char *near = gr_nearest(key, names, OPTIONS);
+  if (near) return gr_fail(e, GR_ERR_USAGE, "there is no option '%s'; did you mean '%s'?", key, near);
+  return gr_fail(e, GR_ERR_USAGE, "there is no option '%s'; graft train --help lists them", key);
+}
+
+void gr_train_options_lists_from_flags(gr_train_options *o)
+{
+  for (const gr_option_info *i = infos; i->field; i++)
+    if (i->kind == GR_OPTION_LIST) ((gr_string_list *)(void *)((char *)o + i->offset))->replace = true;
+}
+
 /* ---- values ---- */
 
 static gr_status set_flag(bool *to, const char *name, const char *text, const char *where, gr_error *e)
@@ -83,6 +98,8 @@ static gr_status set_flag(bool *to, const char *name, const char *text, const ch
 
 static gr_status add_text(gr_train_options *o, gr_string_list *l, const char *text, size_t n, gr_error *e)
 {
+  if (l->replace) l->n = 0;
+  l->replace = false;
   char *copy = gr_arena_strndup(&o->arena, text, n);
   if (!copy || !gr_grow((void **)&l->items, &l->cap, l->n + 1, sizeof *l->items)) return gr_fail_memory(e, n);
   l->items[l->n++] = copy;
@@ -134,15 +151,6 @@ gr_status gr_train_options_set(gr_train_options *o, const gr_option_info *info, 
 
 /* ---- YAML ---- */
 
-static gr_status unknown_key(const char *key, const char *where, gr_error *e)
-{
-  const char *names[OPTIONS];
-  for (size_t i = 0; i < OPTIONS; i++) names[i] = infos[i].field;
-  const char *near = gr_nearest(key, names, OPTIONS);
-  if (near) return gr_fail(e, GR_ERR_USAGE, "%sthere is no option '%s'; did you mean '%s'?", where, key, near);
-  return gr_fail(e, GR_ERR_USAGE, "%sthere is no option '%s'; graft train --help lists them", where, key);
-}
-
 static gr_status load_value(gr_train_options *o, yaml_document_t *doc, const gr_option_info *info, yaml_node_t *value, const char *where,
                             gr_error *e)
 {
@@ -174,7 +182,12 @@ static gr_status load_mapping(gr_train_options *o, yaml_document_t *doc, const c
     if (!key || !value || key->type != YAML_SCALAR_NODE) return gr_fail(e, GR_ERR_USAGE, "%sa key must be a plain word", where);
     const char *name = (const char *)key->data.scalar.value;
     const gr_option_info *info = gr_train_option_find(name);
-    if (!info) return unknown_key(name, where, e);
+    if (!info) {
+      gr_train_option_nearest(name, e);
+      where[strlen(where) - 2] = 0;
+      gr_error_context(e, "%s", where);
+      return GR_ERR_USAGE;
+    }
     if (info->kind == GR_OPTION_LIST) ((gr_string_list *)(void *)((char *)o + info->offset))->n = 0;
     GR_TRY(load_value(o, doc, info, value, where, e));
   }

@@ -14,6 +14,7 @@ typedef enum gr_option_kind { GR_OPTION_FLAG, GR_OPTION_INT, GR_OPTION_REAL, GR_
 typedef struct gr_string_list {
   const char **items;
   size_t n, cap;
+  bool replace; /* the next value replaces all */
 } gr_string_list;
 
 typedef struct gr_train_options {
@@ -44,6 +45,12 @@ void gr_train_options_free(gr_train_options *o);
 
 /* Finds an option by key ("learning_rate", "learning-rate", "lr"); NULL when there is none. */
 const gr_option_info *gr_train_option_find(const char *key);
+
+/* GR_ERR_USAGE with the nearest option to a mistyped key in the sentence. */
+gr_status gr_train_option_nearest(const char *key, gr_error *e);
+
+/* Lists that are set from here on replace what they hold, instead of adding to it: flags after a config. */
+void gr_train_options_lists_from_flags(gr_train_options *o);
 
 /* Sets from text: numbers and booleans (true, false, yes, no, on, off, 1, 0) are parsed and refused in words; a LIST gets one more
  * value, or several separated by commas for target_modules. where: "line 3 of run.yaml", for the sentence. */
