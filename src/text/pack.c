@@ -14,7 +14,7 @@ struct open_window {
 
 struct packer {
   gr_packing *p;
-  size_t *next;       /* [n] */
+  size_t *next; /* [n] */
   const size_t *indices;
   struct open_window open[OPEN_MAX];
   size_t n_open, written;

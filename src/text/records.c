@@ -25,8 +25,9 @@ gr_data_format gr_record_format(const json_t *record)
   static const struct {
     const char *key;
     gr_data_format format;
-  } keys[] = { { "messages", GR_DATA_MESSAGES }, { "conversations", GR_DATA_SHAREGPT }, { "conversation", GR_DATA_SHAREGPT }, { "instruction", GR_DATA_ALPACA },
-               { "prompt", GR_DATA_PROMPT }, { "question", GR_DATA_QA }, { "text", GR_DATA_TEXT } };
+  } keys[] = { { "messages", GR_DATA_MESSAGES },  { "conversations", GR_DATA_SHAREGPT }, { "conversation", GR_DATA_SHAREGPT },
+               { "instruction", GR_DATA_ALPACA }, { "prompt", GR_DATA_PROMPT },          { "question", GR_DATA_QA },
+               { "text", GR_DATA_TEXT } };
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (json_object_get(record, keys[i].key)) return keys[i].format;
   return GR_DATA_AUTO;
@@ -63,7 +64,8 @@ static gr_status add_message(json_t *messages, const char *role, json_t *content
 
 static gr_status read_pair(const json_t *record, const char *ask, const char *answer, gr_conversation *c, gr_error *e)
 {
-  if (json_is_string(json_object_get(record, "system"))) GR_TRY(add_message(c->messages, "system", field_text(record, "system", true, e), e));
+  if (json_is_string(json_object_get(record, "system")))
+    GR_TRY(add_message(c->messages, "system", field_text(record, "system", true, e), e));
   GR_TRY(add_message(c->messages, "user", field_text(record, ask, true, e), e));
   return add_message(c->messages, "assistant", field_text(record, answer, true, e), e);
 }
@@ -76,10 +78,12 @@ static gr_status read_alpaca(const json_t *record, gr_conversation *c, gr_error 
   json_t *ask = NULL;
   if (s == GR_OK) {
     size_t a = json_string_length(instruction), b = json_string_length(extra);
-    ask = b ? json_sprintf("%.*s\n\n%.*s", (int)a, json_string_value(instruction), (int)b, json_string_value(extra)) : json_incref(instruction);
+    ask = b ? json_sprintf("%.*s\n\n%.*s", (int)a, json_string_value(instruction), (int)b, json_string_value(extra))
+            : json_incref(instruction);
     if (!ask) s = gr_fail_memory(e, a + b);
   }
-  if (s == GR_OK && json_is_string(json_object_get(record, "system"))) s = add_message(c->messages, "system", field_text(record, "system", true, e), e);
+  if (s == GR_OK && json_is_string(json_object_get(record, "system")))
+    s = add_message(c->messages, "system", field_text(record, "system", true, e), e);
   if (s == GR_OK) s = add_message(c->messages, "user", ask, e);
   else json_decref(ask);
   if (s == GR_OK) s = add_message(c->messages, "assistant", field_text(record, "output", true, e), e);
@@ -91,9 +95,20 @@ static gr_status read_alpaca(const json_t *record, gr_conversation *c, gr_error 
 static const char *sharegpt_role(const char *from)
 {
   static const char *const map[][2] = {
-    { "human", "user" },       { "user", "user" },         { "gpt", "assistant" },  { "assistant", "assistant" }, { "chatgpt", "assistant" },
-    { "bing", "assistant" },   { "bard", "assistant" },    { "model", "assistant" }, { "system", "system" },       { "tool", "tool" },
-    { "observation", "tool" }, { "function_response", "tool" }, { "function_call", "assistant" }, { "tool_call", "assistant" },
+    { "human", "user" },
+    { "user", "user" },
+    { "gpt", "assistant" },
+    { "assistant", "assistant" },
+    { "chatgpt", "assistant" },
+    { "bing", "assistant" },
+    { "bard", "assistant" },
+    { "model", "assistant" },
+    { "system", "system" },
+    { "tool", "tool" },
+    { "observation", "tool" },
+    { "function_response", "tool" },
+    { "function_call", "assistant" },
+    { "tool_call", "assistant" },
   };
   for (size_t i = 0; i < sizeof map / sizeof *map; i++)
     if (strcmp(map[i][0], from) == 0) return map[i][1];
@@ -105,7 +120,8 @@ static gr_status read_sharegpt(const json_t *record, gr_conversation *c, gr_erro
   const json_t *turns = json_object_get(record, "conversations");
   if (!turns) turns = json_object_get(record, "conversation");
   if (!json_is_array(turns)) return gr_fail(e, GR_ERR_FORMAT, "\"conversations\" must be a list");
-  if (json_is_string(json_object_get(record, "system"))) GR_TRY(add_message(c->messages, "system", field_text(record, "system", true, e), e));
+  if (json_is_string(json_object_get(record, "system")))
+    GR_TRY(add_message(c->messages, "system", field_text(record, "system", true, e), e));
   for (size_t i = 0; i < json_array_size(turns); i++) {
     json_t *turn = json_array_get(turns, i), *from = json_object_get(turn, "from");
     if (!from) from = json_object_get(turn, "role");
@@ -180,7 +196,10 @@ gr_status gr_record_read(const json_t *record, gr_data_format format, gr_convers
   case GR_DATA_QA: s = read_pair(record, "question", "answer", c, e); break;
   case GR_DATA_ALPACA: s = read_alpaca(record, c, e); break;
   case GR_DATA_SHAREGPT: s = read_sharegpt(record, c, e); break;
-  default: s = gr_fail(e, GR_ERR_FORMAT, "the record has none of the keys that Graft knows: messages, conversations, instruction, prompt, question, text"); break;
+  default:
+    s = gr_fail(e, GR_ERR_FORMAT,
+                "the record has none of the keys that Graft knows: messages, conversations, instruction, prompt, question, text");
+    break;
   }
   if (s == GR_OK && json_array_size(c->messages) == 0) s = gr_fail(e, GR_ERR_FORMAT, "the conversation is empty");
   if (s != GR_OK) gr_conversation_free(c);

@@ -10,7 +10,7 @@ typedef struct gr_conversation {
   json_t *tools;    /* borrowed from the record; NULL when there are none */
   const char *text; /* borrowed; bare text, all of it trained */
   size_t text_len;
-  double weight;    /* of the record */
+  double weight; /* of the record */
 } gr_conversation;
 
 /* The form of a record by its keys; GR_DATA_AUTO when none fits. */
