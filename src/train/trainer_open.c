@@ -51,12 +51,10 @@ static gr_status check_output(const gr_train_options *o, gr_error *e)
 
 static gr_status open_template(gr_trainer *t, gr_error *e)
 {
-  gr_gguf_str text = { "", 0 };
-  const gr_gguf *g = gr_model_file(t->model);
-  GR_TRY(gr_gguf_string(g, "tokenizer.chat_template", GR_GGUF_OPTIONAL, &text, e));
-  if (text.len) return gr_template_parse(&t->chat_template, text.data, text.len, "the model's chat template", e);
-  gr_trainer_note(t, "the model has no chat template: conversations are written as ChatML");
-  return gr_template_builtin(&t->chat_template, e);
+  bool builtin = false;
+  GR_TRY(gr_template_from_gguf(&t->chat_template, gr_model_file(t->model), NULL, &builtin, e));
+  if (builtin) gr_trainer_note(t, "the model has no chat template: conversations are written as ChatML");
+  return GR_OK;
 }
 
 static gr_status choose_window(gr_trainer *t, gr_error *e)

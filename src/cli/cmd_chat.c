@@ -1,0 +1,222 @@
+/* graft chat: a conversation in the model's own chat template. One turn at a time; what both turns share stays in the cache. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "cli/cli.h"
+#include "infer/generate.h"
+#include "text/chat.h"
+
+struct options {
+  gr_cli_model m;
+  const char *system, *prompt;
+  int64_t n, context, top_k, repeat_last, seed;
+  double temperature, top_p, min_p, repeat_penalty;
+  bool json;
+};
+
+struct chat {
+  struct options *o;
+  gr_session *session;
+  gr_template *chat_template;
+  json_t *messages;
+  int32_t *ids; /* what the session holds */
+  size_t n_ids, cap;
+};
+
+static volatile sig_atomic_t interrupted;
+static void on_interrupt(int signal_number)
+{
+  (void)signal_number;
+  interrupted = 1;
+}
+
+static bool print_piece(void *ctx, int32_t id, const char *text, size_t n)
+{
+  (void)id;
+  const struct options *o = ctx;
+  if (!o->json) {
+    fwrite(text, 1, n, stdout);
+    fflush(stdout);
+  }
+  return !interrupted;
+}
+
+/* The conversation so far as tokens: control tokens only where the template wrote them. */
+static gr_status encode(struct chat *c, gr_tokens *tokens, gr_error *e)
+{
+  const gr_tokenizer *t = gr_model_tokenizer(c->o->m.model);
+  gr_text_view b = gr_tokenizer_text(t, gr_tokenizer_role(t, GR_ROLE_BOS)), s = gr_tokenizer_text(t, gr_tokenizer_role(t, GR_ROLE_EOS));
+  char *bos = gr_strndup(b.data ? b.data : "", b.len), *eos = gr_strndup(s.data ? s.data : "", s.len);
+  const gr_render_options ro = { .add_generation_prompt = true, .bos_token = bos, .eos_token = eos };
+  gr_rendered text = { 0 };
+  gr_status status = bos && eos ? gr_template_render(c->chat_template, c->messages, &ro, &text, e) : gr_fail_memory(e, b.len + s.len);
+  gr_trusted_span *trusted = status == GR_OK ? gr_calloc(text.n_runs, sizeof *trusted) : NULL;
+  size_t n = 0;
+  if (status == GR_OK && !trusted) status = gr_fail_memory(e, text.n_runs * sizeof *trusted);
+  for (size_t i = 0, end; status == GR_OK && i < text.n_runs; i = end) {
+    end = gr_rendered_stretch(&text, i);
+    if (text.runs[i].control) trusted[n++] = (gr_trusted_span){ text.runs[i].start, text.runs[end - 1].end };
+  }
+  if (status == GR_OK)
+    status = gr_tokenizer_encode_spans(t, text.text, text.len, trusted, n, GR_ENCODE_SPECIAL | GR_ENCODE_ONE_BOS, tokens, e);
+  gr_free(trusted);
+  gr_rendered_free(&text);
+  gr_free(bos);
+  gr_free(eos);
+  return status;
+}
+
+static gr_status remember(struct chat *c, const int32_t *ids, size_t n, gr_error *e)
+{
+  if (!gr_grow((void **)&c->ids, &c->cap, n, sizeof *c->ids)) return gr_fail_memory(e, n * sizeof *c->ids);
+  memcpy(c->ids, ids, n * sizeof *ids);
+  c->n_ids = n;
+  return GR_OK;
+}
+
+static gr_status answer(struct chat *c, const gr_tokens *tokens, gr_error *e)
+{
+  const struct options *o = c->o;
+  size_t same = 0;
+  while (same < c->n_ids && same + 1 < tokens->count && c->ids[same] == tokens->ids[same]) same++;
+  gr_session_truncate(c->session, (int32_t)same);
+  const gr_generate_options g = {
+    .sampling = { .temperature = o->temperature,
+                  .top_k = (int32_t)o->top_k,
+                  .top_p = o->top_p,
+                  .min_p = o->min_p,
+                  .repeat_penalty = o->repeat_penalty,
+                  .repeat_last = (int32_t)o->repeat_last,
+                  .seed = (uint64_t)o->seed },
+    .most = (int32_t)o->n,
+    .on_token = print_piece,
+    .ctx = c->o,
+  };
+  gr_generation out;
+  GR_TRY(gr_generate_ids(c->session, o->m.model, tokens->ids + same, (int32_t)(tokens->count - same), &g, &out, e));
+  json_t *said = gr_cli_json_text(out.text ? out.text : "", out.text_len);
+  gr_status s = said && json_array_append_new(c->messages, json_pack("{s:s,s:O}", "role", "assistant", "content", said)) == 0
+                    ? GR_OK
+                    : gr_fail_memory(e, out.text_len);
+  if (o->json && s == GR_OK)
+    gr_cli_json(json_pack("{s:s,s:O,s:i,s:s}", "role", "assistant", "content", said, "tokens", out.n_ids - out.n_prompt, "stop", out.stop));
+  json_decref(said);
+  /* The session holds all but perhaps the last sampled token. */
+  if (s == GR_OK) s = remember(c, tokens->ids, tokens->count, e);
+  size_t held = (size_t)gr_session_length(c->session), extra = held > tokens->count ? held - tokens->count : 0;
+  if (s == GR_OK && !gr_grow((void **)&c->ids, &c->cap, c->n_ids + extra, sizeof *c->ids)) s = gr_fail_memory(e, extra);
+  if (s == GR_OK && extra) memcpy(c->ids + c->n_ids, out.ids + out.n_prompt, extra * sizeof *c->ids);
+  if (s == GR_OK) c->n_ids += extra;
+  gr_generation_free(&out);
+  return s;
+}
+
+static gr_status turn(struct chat *c, const char *text, size_t n, gr_error *e)
+{
+  json_t *said = json_stringn(text, n);
+  if (!said) return gr_fail(e, GR_ERR_FORMAT, "the message is not UTF-8 text");
+  if (json_array_append_new(c->messages, json_pack("{s:s,s:o}", "role", "user", "content", said)) < 0) return gr_fail_memory(e, n);
+  gr_tokens tokens = { 0 };
+  gr_status s = encode(c, &tokens, e);
+  if (s == GR_OK && tokens.count + 1 > (size_t)gr_session_context(c->session))
+    s = gr_fail(e, GR_ERR_USAGE, "the conversation has %zu tokens and the context holds %d: begin anew, or raise -c", tokens.count,
+                gr_session_context(c->session));
+  if (s == GR_OK) s = answer(c, &tokens, e);
+  gr_tokens_free(&tokens);
+  return s;
+}
+
+static gr_status talk(struct chat *c, gr_error *e)
+{
+  const struct options *o = c->o;
+  if (o->prompt) {
+    GR_TRY(turn(c, o->prompt, strlen(o->prompt), e));
+    if (!o->json) putchar('\n');
+    return GR_OK;
+  }
+  bool terminal = isatty(0);
+  if (terminal) fprintf(stderr, "Ctrl-D ends the conversation, Ctrl-C an answer.\n");
+  char *line = NULL;
+  size_t cap = 0;
+  gr_status s = GR_OK;
+  for (;;) {
+    if (terminal) fputs("> ", stderr);
+    ssize_t n = getline(&line, &cap, stdin);
+    if (n <= 0) break;
+    while (n && (line[n - 1] == '\n' || line[n - 1] == '\r')) n--;
+    if (n == 0) continue;
+    interrupted = 0;
+    if ((s = turn(c, line, (size_t)n, e)) != GR_OK) break;
+    if (!o->json) putchar('\n');
+  }
+  free(line);
+  return s;
+}
+
+static gr_status run(struct options *o, gr_error *e)
+{
+  struct chat c = { .o = o, .messages = json_array() };
+  bool builtin = false;
+  gr_status s = c.messages ? gr_cli_model_open(&o->m, e) : gr_fail_memory(e, 64);
+  if (s == GR_OK) s = gr_template_from_gguf(&c.chat_template, gr_model_file(o->m.model), NULL, &builtin, e);
+  if (s == GR_OK && builtin) fprintf(stderr, "note: the model has no chat template: the conversation is written as ChatML\n");
+  if (s == GR_OK && o->system && json_array_append_new(c.messages, json_pack("{s:s,s:s}", "role", "system", "content", o->system)) < 0)
+    s = gr_fail(e, GR_ERR_FORMAT, "the system message is not UTF-8 text");
+  int32_t most = s == GR_OK ? gr_model_hparams(o->m.model)->context : 0;
+  const gr_session_options so = { .context = o->context > 0 ? (int32_t)o->context
+                                             : most < 4096  ? most
+                                                            : 4096,
+                                  .adapters = o->m.adapters,
+                                  .n_adapters = o->m.n_adapters,
+                                  .backends = o->m.backends,
+                                  .n_backends = o->m.n_backends,
+                                  .allow_ref = o->m.allow_ref };
+  if (s == GR_OK) s = gr_session_open(&c.session, o->m.model, &so, e);
+  if (s == GR_OK) s = talk(&c, e);
+  gr_session_close(c.session);
+  gr_template_free(c.chat_template);
+  json_decref(c.messages);
+  gr_free(c.ids);
+  return s;
+}
+
+int gr_cmd_chat(int argc, char **argv)
+{
+  gr_sampling preset = gr_sampling_defaults();
+  struct options o = { .n = 512,
+                       .top_k = preset.top_k,
+                       .repeat_last = preset.repeat_last,
+                       .seed = (int64_t)preset.seed,
+                       .temperature = preset.temperature,
+                       .top_p = preset.top_p,
+                       .min_p = preset.min_p,
+                       .repeat_penalty = preset.repeat_penalty };
+  const gr_arg args[] = {
+    GR_CLI_MODEL_ARGS(o.m),
+    { "-sys --system", GR_ARG_TEXT, "TEXT", "a system message", &o.system, NULL },
+    { "-p --prompt", GR_ARG_TEXT, "TEXT", "ask this one thing and end (default: a turn a line of standard input)", &o.prompt, NULL },
+    { "-n --predict", GR_ARG_INT, "N", "tokens of an answer at most (default 512)", &o.n, NULL },
+    { "-c --ctx-size", GR_ARG_INT, "N", "context in tokens (default: the model's, at most 4096)", &o.context, NULL },
+    { "--temp --temperature", GR_ARG_REAL, "T", "0: always the most likely token (default 0.8)", &o.temperature, NULL },
+    { "--top-k", GR_ARG_INT, "K", "0: all (default 40)", &o.top_k, NULL },
+    { "--top-p", GR_ARG_REAL, "P", "default 0.95", &o.top_p, NULL },
+    { "--min-p", GR_ARG_REAL, "P", "default 0.05", &o.min_p, NULL },
+    { "--repeat-penalty", GR_ARG_REAL, "X", "1: none (default)", &o.repeat_penalty, NULL },
+    { "--repeat-last-n", GR_ARG_INT, "N", "how far back the penalty looks (default 64)", &o.repeat_last, NULL },
+    { "-s --seed", GR_ARG_INT, "N", "default 42", &o.seed, NULL },
+    { "--json", GR_ARG_FLAG, NULL, "one JSON object an answer on stdout", &o.json, NULL },
+    { 0 },
+  };
+  int status = 0;
+  gr_error e = { 0 };
+  if (gr_cli_parse(args, argc, argv, NULL, "usage: graft chat -m MODEL [--lora ADAPTER] [options]", &status)) {
+    signal(SIGINT, on_interrupt);
+    status = run(&o, &e) == GR_OK ? 0 : gr_cli_fail(&e);
+  }
+  gr_cli_model_close(&o.m);
+  return status;
+}
