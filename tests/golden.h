@@ -95,7 +95,7 @@ static void golden_run(golden *t)
   assert_ok(gr_plan_run_all(t->plan, &e), &e);
 }
 
-static double golden_weight_sum(const golden *t)
+static inline double golden_weight_sum(const golden *t)
 {
   const float *w = golden_tensor(t, "weights")->data;
   double sum = 0;
@@ -104,7 +104,7 @@ static double golden_weight_sum(const golden *t)
 }
 
 /* Reads a planned tensor into fresh memory. */
-static float *golden_read(golden *t, const gr_tensor *x, size_t *count)
+static inline float *golden_read(golden *t, const gr_tensor *x, size_t *count)
 {
   gr_error e = { 0 };
   *count = (size_t)(x->ne[0] * x->ne[1] * x->ne[2] * x->ne[3]);
@@ -115,7 +115,7 @@ static float *golden_read(golden *t, const gr_tensor *x, size_t *count)
 }
 
 /* norm(scale * got - want) / norm(want); infinite when anything is not finite or want is all zero. */
-static double golden_error(const float *got, const float *want, size_t n, double scale)
+static inline double golden_error(const float *got, const float *want, size_t n, double scale)
 {
   double wrong = 0, size = 0;
   for (size_t i = 0; i < n; i++) {

@@ -61,31 +61,49 @@ static size_t host_backend(const gr_plan *p)
   return p->n_backends;
 }
 
-/* Place of a tensor that has none yet: leaves appear where they are first read (external ones and inputs: on the host first). */
-static gr_status place_leaf(gr_plan *p, const gr_tensor *root, size_t backend, int32_t *index, gr_error *e)
+/* Leaves stand where they are read without a copy launched at every run: external ones on any host backend (they are read in
+ * place), weights on any device (uploaded once, when memory is taken), inputs where they are read first. Adapters and caches change
+ * between runs: a device gets them by a copy from the host. */
+static bool stands_without_copy(const gr_plan *p, const gr_tensor *root, size_t backend, bool first)
 {
-  size_t host = host_backend(p);
-  bool direct = root->leaf == GR_LEAF_WEIGHT || root->leaf == GR_LEAF_INPUT || host == p->n_backends;
-  GR_TRY(add_place(p, root, direct ? backend : host, index, e));
-  gr_place *pl = &p->places[*index];
-  pl->first = 0; /* written before the run, whenever it is read */
+  if (gr_leaf_external(root) && p->backends[backend]->ops->host_memory) return true;
+  return root->leaf == GR_LEAF_WEIGHT || (root->leaf == GR_LEAF_INPUT && first);
+}
+
+static gr_status add_leaf(gr_plan *p, const gr_tensor *root, size_t backend, int32_t *index, gr_error *e)
+{
+  GR_TRY(add_place(p, root, backend, index, e));
+  p->places[*index].first = 0; /* written before the run, whenever it is read */
   return GR_OK;
+}
+
+/* Where a copy of t can come from; a leaf that stands nowhere yet is put on the host for it. */
+static gr_status find_origin(gr_plan *p, const gr_tensor *root, int32_t *from, gr_error *e)
+{
+  const int32_t *row = &p->place_of[root->id * p->n_backends];
+  *from = -1;
+  for (size_t i = 0; i < p->n_backends && *from < 0; i++) *from = row[i];
+  if (*from >= 0) return GR_OK;
+  size_t host = host_backend(p);
+  if (root->node) return gr_fail(e, GR_ERR_MISMATCH, "%s is used before it is computed", root->name);
+  if (host == p->n_backends) return gr_fail(e, GR_ERR_UNSUPPORTED, "%s lives on the host, and no backend of this plan does", root->name);
+  return add_leaf(p, root, host, from, e);
 }
 
 /* The place of t on a backend, with a copy launched when it stands only elsewhere. */
 static gr_status reach(gr_plan *p, const gr_tensor *t, size_t backend, int32_t *index, gr_error *e)
 {
   const gr_tensor *root = gr_tensor_root(t);
-  int32_t *row = &p->place_of[root->id * p->n_backends], from = -1;
-  if (row[backend] < 0) {
-    for (size_t i = 0; i < p->n_backends && from < 0; i++) from = row[i];
-    if (from < 0) {
-      if (root->node) return gr_fail(e, GR_ERR_MISMATCH, "%s is used before it is computed", root->name);
-      GR_TRY(place_leaf(p, root, backend, &from, e));
-    }
+  int32_t *row = &p->place_of[root->id * p->n_backends];
+  bool anywhere = false;
+  for (size_t i = 0; i < p->n_backends; i++) anywhere |= row[i] >= 0;
+  if (row[backend] < 0 && root->leaf != GR_LEAF_NONE && stands_without_copy(p, root, backend, !anywhere)) {
+    int32_t placed;
+    GR_TRY(add_leaf(p, root, backend, &placed, e));
   }
   if (row[backend] < 0) {
-    int32_t to;
+    int32_t from, to;
+    GR_TRY(find_origin(p, root, &from, e));
     GR_TRY(add_place(p, root, backend, &to, e));
     gr_launch copy = { .backend = backend, .copied = root };
     copy.in[0] = from;
