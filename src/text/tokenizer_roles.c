@@ -70,8 +70,8 @@ static const char *const ends_generation[] = {
   "<eos>",
   "<turn|>",
   "<|tool_response>",
-  "<\xef\xbd\x9c"
-  "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+  ("<\xef\xbd\x9c"
+   "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"), /* cut where a hexadecimal escape would go on */
   "[e~[",
 };
 

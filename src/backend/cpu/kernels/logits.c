@@ -17,7 +17,7 @@ double GR_ISA_FN(log_sum_exp)(const float *z, int64_t n)
   for (int64_t i = 0; i + GR_LANES <= n; i += GR_LANES) top = vmax(top, vload(z + i));
   float most = vmax_lanes(top);
   for (int64_t i = n - n % GR_LANES; i < n; i++) most = z[i] > most ? z[i] : most;
-  if (most == -INFINITY) return -INFINITY;
+  if (most == -INFINITY) return -HUGE_VAL;
   vdouble low = { 0 }, high = { 0 };
   for (int64_t i = 0; i + GR_LANES <= n; i += GR_LANES) {
     vf e = vexp(vload(z + i) - most);
