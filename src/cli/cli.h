@@ -7,6 +7,7 @@
 
 #include "cli/args.h"
 #include "graph/graph.h"
+#include "infer/sample.h"
 #include "model/model.h"
 
 #define GR_COMMAND(name, help) int gr_cmd_##name(int argc, char **argv);
@@ -52,5 +53,28 @@ typedef struct gr_cli_model {
 
 gr_status gr_cli_model_open(gr_cli_model *m, gr_error *e);
 void gr_cli_model_close(gr_cli_model *m);
+
+/* Ranges of -n and -c (0: not given). */
+gr_status gr_cli_check_lengths(int64_t predict, int64_t context, gr_error *e);
+
+/* How the next token is chosen, as options. */
+typedef struct gr_cli_sampling {
+  int64_t top_k, repeat_last, seed;
+  double temperature, top_p, min_p, repeat_penalty;
+} gr_cli_sampling;
+
+gr_cli_sampling gr_cli_sampling_defaults(void);
+gr_sampling gr_cli_sampling_of(const gr_cli_sampling *s);
+
+#define GR_CLI_SAMPLING_ARGS(s)                                                                                                            \
+  { "--temp --temperature", GR_ARG_REAL, "T", "0: always the most likely token (default 0.8)", &(s).temperature, NULL },                   \
+      { "--top-k", GR_ARG_INT, "K", "0: all (default 40)", &(s).top_k, NULL },                                                             \
+      { "--top-p", GR_ARG_REAL, "P", "default 0.95", &(s).top_p, NULL },                                                                   \
+      { "--min-p", GR_ARG_REAL, "P", "default 0.05", &(s).min_p, NULL },                                                                   \
+      { "--repeat-penalty", GR_ARG_REAL, "X", "1: none (default)", &(s).repeat_penalty, NULL },                                            \
+      { "--repeat-last-n", GR_ARG_INT, "N", "how far back the penalty looks (default 64)", &(s).repeat_last, NULL },                       \
+  {                                                                                                                                        \
+    "-s --seed", GR_ARG_INT, "N", "default 42", &(s).seed, NULL                                                                            \
+  }
 
 #endif

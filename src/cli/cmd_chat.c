@@ -13,8 +13,8 @@
 struct options {
   gr_cli_model m;
   const char *system, *prompt;
-  int64_t n, context, top_k, repeat_last, seed;
-  double temperature, top_p, min_p, repeat_penalty;
+  gr_cli_sampling sampling;
+  int64_t n, context;
   bool json;
 };
 
@@ -85,13 +85,7 @@ static gr_status answer(struct chat *c, const gr_tokens *tokens, gr_error *e)
   while (same < c->n_ids && same + 1 < tokens->count && c->ids[same] == tokens->ids[same]) same++;
   gr_session_truncate(c->session, (int32_t)same);
   const gr_generate_options g = {
-    .sampling = { .temperature = o->temperature,
-                  .top_k = (int32_t)o->top_k,
-                  .top_p = o->top_p,
-                  .min_p = o->min_p,
-                  .repeat_penalty = o->repeat_penalty,
-                  .repeat_last = (int32_t)o->repeat_last,
-                  .seed = (uint64_t)o->seed },
+    .sampling = gr_cli_sampling_of(&o->sampling),
     .most = (int32_t)o->n,
     .on_token = print_piece,
     .ctx = c->o,
@@ -161,7 +155,8 @@ static gr_status run(struct options *o, gr_error *e)
 {
   struct chat c = { .o = o, .messages = json_array() };
   bool builtin = false;
-  gr_status s = c.messages ? gr_cli_model_open(&o->m, e) : gr_fail_memory(e, 64);
+  gr_status s = c.messages ? gr_cli_check_lengths(o->n, o->context, e) : gr_fail_memory(e, 64);
+  if (s == GR_OK) s = gr_cli_model_open(&o->m, e);
   if (s == GR_OK) s = gr_template_from_gguf(&c.chat_template, gr_model_file(o->m.model), NULL, &builtin, e);
   if (s == GR_OK && builtin) fprintf(stderr, "note: the model has no chat template: the conversation is written as ChatML\n");
   if (s == GR_OK && o->system && json_array_append_new(c.messages, json_pack("{s:s,s:s}", "role", "system", "content", o->system)) < 0)
@@ -186,28 +181,14 @@ static gr_status run(struct options *o, gr_error *e)
 
 int gr_cmd_chat(int argc, char **argv)
 {
-  gr_sampling preset = gr_sampling_defaults();
-  struct options o = { .n = 512,
-                       .top_k = preset.top_k,
-                       .repeat_last = preset.repeat_last,
-                       .seed = (int64_t)preset.seed,
-                       .temperature = preset.temperature,
-                       .top_p = preset.top_p,
-                       .min_p = preset.min_p,
-                       .repeat_penalty = preset.repeat_penalty };
+  struct options o = { .n = 512, .sampling = gr_cli_sampling_defaults() };
   const gr_arg args[] = {
     GR_CLI_MODEL_ARGS(o.m),
     { "-sys --system", GR_ARG_TEXT, "TEXT", "a system message", &o.system, NULL },
     { "-p --prompt", GR_ARG_TEXT, "TEXT", "ask this one thing and end (default: a turn a line of standard input)", &o.prompt, NULL },
     { "-n --predict", GR_ARG_INT, "N", "tokens of an answer at most (default 512)", &o.n, NULL },
     { "-c --ctx-size", GR_ARG_INT, "N", "context in tokens (default: the model's, at most 4096)", &o.context, NULL },
-    { "--temp --temperature", GR_ARG_REAL, "T", "0: always the most likely token (default 0.8)", &o.temperature, NULL },
-    { "--top-k", GR_ARG_INT, "K", "0: all (default 40)", &o.top_k, NULL },
-    { "--top-p", GR_ARG_REAL, "P", "default 0.95", &o.top_p, NULL },
-    { "--min-p", GR_ARG_REAL, "P", "default 0.05", &o.min_p, NULL },
-    { "--repeat-penalty", GR_ARG_REAL, "X", "1: none (default)", &o.repeat_penalty, NULL },
-    { "--repeat-last-n", GR_ARG_INT, "N", "how far back the penalty looks (default 64)", &o.repeat_last, NULL },
-    { "-s --seed", GR_ARG_INT, "N", "default 42", &o.seed, NULL },
+    GR_CLI_SAMPLING_ARGS(o.sampling),
     { "--json", GR_ARG_FLAG, NULL, "one JSON object an answer on stdout", &o.json, NULL },
     { 0 },
   };

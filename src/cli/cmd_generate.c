@@ -12,8 +12,8 @@
 struct options {
   gr_cli_model m;
   const char *prompt, *file;
-  int64_t n, context, top_k, repeat_last, seed;
-  double temperature, top_p, min_p, repeat_penalty;
+  gr_cli_sampling sampling;
+  int64_t n, context;
   bool json, special, ignore_eos;
 };
 
@@ -58,7 +58,8 @@ static gr_status run(struct options *o, gr_error *e)
   char *prompt = NULL;
   size_t n = 0;
   gr_generation g = { 0 };
-  gr_status s = gr_cli_model_open(&o->m, e);
+  gr_status s = gr_cli_check_lengths(o->n, o->context, e);
+  if (s == GR_OK) s = gr_cli_model_open(&o->m, e);
   if (s == GR_OK) s = read_prompt(o, &prompt, &n, e);
   const gr_generate_options options = {
     .session = { .context = (int32_t)o->context,
@@ -67,13 +68,7 @@ static gr_status run(struct options *o, gr_error *e)
                  .backends = o->m.backends,
                  .n_backends = o->m.n_backends,
                  .allow_ref = o->m.allow_ref },
-    .sampling = { .temperature = o->temperature,
-                  .top_k = (int32_t)o->top_k,
-                  .top_p = o->top_p,
-                  .min_p = o->min_p,
-                  .repeat_penalty = o->repeat_penalty,
-                  .repeat_last = (int32_t)o->repeat_last,
-                  .seed = (uint64_t)o->seed },
+    .sampling = gr_cli_sampling_of(&o->sampling),
     .most = (int32_t)o->n,
     .parse_control = o->special,
     .ignore_eos = o->ignore_eos,
@@ -92,30 +87,14 @@ static gr_status run(struct options *o, gr_error *e)
 
 int gr_cmd_generate(int argc, char **argv)
 {
-  gr_sampling preset = gr_sampling_defaults();
-  struct options o = { .n = 128,
-                       .context = 0,
-                       .top_k = preset.top_k,
-                       .repeat_last = preset.repeat_last,
-                       .seed = (int64_t)preset.seed,
-                       .temperature = preset.temperature,
-                       .top_p = preset.top_p,
-                       .min_p = preset.min_p,
-                       .repeat_penalty = preset.repeat_penalty,
-                       .special = true };
+  struct options o = { .n = 128, .sampling = gr_cli_sampling_defaults(), .special = true };
   const gr_arg args[] = {
     GR_CLI_MODEL_ARGS(o.m),
     { "-p --prompt", GR_ARG_TEXT, "TEXT", "the prompt", &o.prompt, NULL },
     { "-f --file", GR_ARG_TEXT, "FILE", "a file with the prompt; - is standard input", &o.file, NULL },
     { "-n --predict", GR_ARG_INT, "N", "tokens to generate at most (default 128)", &o.n, NULL },
     { "-c --ctx-size", GR_ARG_INT, "N", "context in tokens (default: what prompt and -n need)", &o.context, NULL },
-    { "--temp --temperature", GR_ARG_REAL, "T", "0: always the most likely token (default 0.8)", &o.temperature, NULL },
-    { "--top-k", GR_ARG_INT, "K", "0: all (default 40)", &o.top_k, NULL },
-    { "--top-p", GR_ARG_REAL, "P", "default 0.95", &o.top_p, NULL },
-    { "--min-p", GR_ARG_REAL, "P", "default 0.05", &o.min_p, NULL },
-    { "--repeat-penalty", GR_ARG_REAL, "X", "1: none (default)", &o.repeat_penalty, NULL },
-    { "--repeat-last-n", GR_ARG_INT, "N", "how far back the penalty looks (default 64)", &o.repeat_last, NULL },
-    { "-s --seed", GR_ARG_INT, "N", "default 42", &o.seed, NULL },
+    GR_CLI_SAMPLING_ARGS(o.sampling),
     { "--special", GR_ARG_FLAG, NULL, "control tokens written out in the prompt are control tokens (default; --no-special: text)",
       &o.special, NULL },
     { "--ignore-eos", GR_ARG_FLAG, NULL, "go on after an end-of-turn token", &o.ignore_eos, NULL },

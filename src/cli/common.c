@@ -116,3 +116,36 @@ void gr_cli_model_close(gr_cli_model *m)
   gr_arg_list_free(&m->lora);
   gr_arg_list_free(&m->lora_scaled);
 }
+
+gr_cli_sampling gr_cli_sampling_defaults(void)
+{
+  gr_sampling p = gr_sampling_defaults();
+  return (gr_cli_sampling){ .top_k = p.top_k,
+                            .repeat_last = p.repeat_last,
+                            .seed = (int64_t)p.seed,
+                            .temperature = p.temperature,
+                            .top_p = p.top_p,
+                            .min_p = p.min_p,
+                            .repeat_penalty = p.repeat_penalty };
+}
+
+gr_status gr_cli_check_lengths(int64_t predict, int64_t context, gr_error *e)
+{
+  if (predict < 0 || predict > 1 << 30) return gr_fail(e, GR_ERR_USAGE, "-n takes 0 to %d tokens, not %lld", 1 << 30, (long long)predict);
+  if (context < 0 || context > 1 << 30) return gr_fail(e, GR_ERR_USAGE, "-c takes 1 to %d tokens, not %lld", 1 << 30, (long long)context);
+  return GR_OK;
+}
+
+/* Counts beyond 32 bits mean "all" as surely as the largest that fits. */
+static int32_t clamp(int64_t v) { return v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : (int32_t)v; }
+
+gr_sampling gr_cli_sampling_of(const gr_cli_sampling *s)
+{
+  return (gr_sampling){ .temperature = s->temperature,
+                        .top_k = clamp(s->top_k),
+                        .top_p = s->top_p,
+                        .min_p = s->min_p,
+                        .repeat_penalty = s->repeat_penalty,
+                        .repeat_last = clamp(s->repeat_last),
+                        .seed = (uint64_t)s->seed };
+}
