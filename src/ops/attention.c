@@ -2,6 +2,7 @@
  * head, from which the backward recomputes probabilities: p = exp(s - lse). A sink is one more logit without a value: it is in lse.
  * Gradient: attention_back. Positions and segments have none; the sinks are frozen, asking for their gradient is refused. */
 #include "ops/attention.h"
+#include "ops/cases.h"
 
 #include "base/alloc.h"
 
@@ -116,6 +117,69 @@ static void cost(const gr_op_call *c, gr_cost *k)
                   .bytes_written = 4 * (double)(gr_array_count(&c->out[0]) + gr_array_count(&c->out[1])) };
 }
 
+/* ---- cases ---- */
+
+static void shared_case(gr_case_sink *s, int i)
+{
+  gr_attention_case a;
+  gr_case c = { 0 };
+  double room[2][GR_ATTENTION_CASE_MAX];
+  if (!gr_attention_case_get(i, &a, &c.name, &c.flags)) return;
+  c.params = &a.params;
+  gr_attention_case_inputs(&c, &a, room);
+  c.tolerance = gr_attention_case_tolerance(&a, 0);
+  for (int k = 0; k < 3; k++) c.in[k].grad = !(c.flags & GR_CASE_NO_GRAD);
+  if (i % 2) c.n_in = 8; /* the sinks there, but absent */
+  gr_case_add(s, &c);
+  if (c.flags & GR_CASE_ZERO) return;
+  c.name = "with sinks";
+  c.n_in = 0;
+  c.in[GR_ATTN_SINKS] = (gr_case_in){ .ne = { a.heads } };
+  gr_case_add(s, &c);
+}
+
+static void refusals(gr_case_sink *s)
+{
+  gr_attention_case a;
+  gr_case c = { 0 }, d;
+  double room[2][GR_ATTENTION_CASE_MAX];
+  gr_attention_case_get(0, &a, &c.name, &c.flags);
+  gr_attention_case_inputs(&c, &a, room);
+  c.params = &a.params;
+  c.refuse = GR_ERR_MISMATCH;
+  c.in[GR_ATTN_SINKS] = (gr_case_in){ .ne = { a.heads } };
+  d = c, d.in[GR_ATTN_K].ne[0]++, d.says = "differ in size", gr_case_add(s, &d);
+  d = c, d.in[GR_ATTN_V].ne[2]++, d.says = "differ in heads or number", gr_case_add(s, &d);
+  d = c, d.in[GR_ATTN_Q].ne[1]++, d.says = "not a multiple", gr_case_add(s, &d);
+  d = c, d.in[GR_ATTN_POS_Q].ne[0]--, d.says = "each query", gr_case_add(s, &d);
+  d = c, d.in[GR_ATTN_SEG_K].ne[0]--, d.says = "each key", gr_case_add(s, &d);
+  d = c, d.in[GR_ATTN_SINKS].ne[0]--, d.says = "each head", gr_case_add(s, &d);
+  c.refuse = GR_ERR_UNSUPPORTED;
+  d = c, d.in[GR_ATTN_Q].ne[3] = 2, d.says = "no batch dimension", gr_case_add(s, &d);
+  d = c, d.in[GR_ATTN_K].dtype = GR_F16, d.says = "must be F32", gr_case_add(s, &d);
+  d = c, d.in[GR_ATTN_POS_K].dtype = GR_F32, d.says = "must be I32", gr_case_add(s, &d);
+  d = c, d.wants = 1u << GR_ATTN_SINKS, d.says = "sinks are frozen", gr_case_add(s, &d);
+  d = c, d.wants = 1u << GR_ATTN_POS_Q, d.says = "integers", gr_case_add(s, &d);
+  d = c, d.wants = 1, d.douts = 3, d.says = "log-sum-exp", gr_case_add(s, &d);
+  struct gr_attention_params wrong = { NAN, 0, 0 };
+  d = c, d.params = &wrong, d.refuse = GR_ERR_NUMERIC, d.says = "finite", gr_case_add(s, &d);
+}
+
+static void cases(gr_case_sink *s)
+{
+  for (int i = 0; i < 32; i++) shared_case(s, i);
+  refusals(s);
+  static const gr_attention_case shapes[] = { { 64, 64, 9, 3, 512, 512, .params = { 0.125f, 0, 0 } },
+                                              { 128, 128, 32, 8, 512, 512, .params = { 0.088f, 0, 0 } },
+                                              { 128, 128, 8, 2, 2048, 2048, .params = { 0.088f, 0, 0 } },
+                                              { 128, 128, 32, 8, 1, 2048, .params = { 0.088f, 0, 0 } } };
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    gr_case c = { .flags = GR_CASE_PERF, .params = &shapes[i].params };
+    gr_attention_case_perf(&c, &shapes[i]);
+    gr_case_add(s, &c);
+  }
+}
+
 gr_tensor *gr_attention(gr_graph *g, const struct gr_attention_inputs *in, const struct gr_attention_params *p)
 {
   gr_tensor *x[] = { in->q, in->k, in->v, in->pos_q, in->seg_q, in->pos_k, in->seg_k, in->sinks };
@@ -133,4 +197,5 @@ const gr_op gr_op_attention = {
   .backward = backward,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

@@ -3,6 +3,7 @@
 #define GR_OPS_ATTENTION_H
 #include <math.h>
 
+#include "ops/cases.h"
 #include "ops/params.h"
 #include "ops/reference.h"
 
@@ -48,5 +49,29 @@ static inline double gr_attention_score(const gr_op_call *c, int64_t h, int64_t 
 
 /* Shapes, types and tags of the seven inputs that both ops have. */
 gr_status gr_attention_check(const gr_infer *c, const char *op, gr_error *e);
+
+/* ---- cases of both ops ---- */
+
+/* Positions and segments of n queries and m keys. Queries are the last n of the keys' tokens when there are more keys. */
+typedef struct gr_attention_case {
+  int64_t head, width, heads, kv_heads, n, m;
+  const double *pos_q, *seg_q, *pos_k, *seg_k; /* n, n, m, m: NULL is one segment, counted from 0 */
+  struct gr_attention_params params;
+  gr_fill q;        /* scores grow with it */
+  double scores;    /* how large they get, when that is much more than 1 */
+  gr_layout layout; /* of q, k and v */
+  uint8_t key_dim;  /* GR_DIM_TOKENS when training, GR_DIM_KEYS over a cache */
+} gr_attention_case;
+
+/* Fills inputs 0 to 6 of a case; room keeps counted positions while the case is being added. */
+enum { GR_ATTENTION_CASE_MAX = 160 };
+void gr_attention_case_inputs(gr_case *c, const gr_attention_case *a, double room[2][GR_ATTENTION_CASE_MAX]);
+/* Rounding a score of size S to a float moves a probability by S * 6e-8 of itself, so that is what an honest kernel may be off; an
+ * operand staged in half moves it by S * 5e-4. `size`: of the gradient that arrives, 0 in the forward. */
+gr_tolerance gr_attention_case_tolerance(const gr_attention_case *a, double size);
+/* The same for shapes too long for lists: one segment, positions counted. */
+void gr_attention_case_perf(gr_case *c, const gr_attention_case *a);
+/* Case i of those that both ops have; false past the end. */
+bool gr_attention_case_get(int i, gr_attention_case *a, const char **name, unsigned *flags);
 
 #endif

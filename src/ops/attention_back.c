@@ -4,6 +4,7 @@
  * Keys and values sum over the query heads of their group. A query that sees no key adds nothing.
  * Inputs q, k, v, pos_q, seg_q, pos_k, seg_k, out, lse, dout; outputs dq, dk, dv. */
 #include "ops/attention.h"
+#include "ops/cases.h"
 
 #include "base/alloc.h"
 
@@ -77,6 +78,86 @@ static void cost(const gr_op_call *c, gr_cost *k)
   *k = (gr_cost){ .flops = 2 * pairs * (double)(3 * q->ne[0] + 2 * v->ne[0]), .bytes_read = in, .bytes_written = out };
 }
 
+/* ---- cases ---- */
+
+/* out and lse are what attention gives for these inputs. */
+static void prepare_with(gr_op_call *c, const gr_array *sinks)
+{
+  gr_op_call forward = {
+    .op = GR_OP_attention, .params = c->params, .n_in = sinks ? 8 : 7, .n_out = 2, .out = { c->in[GR_ATTN_OUT], c->in[GR_ATTN_LSE] }
+  };
+  for (int i = 0; i < GR_ATTN_SINKS; i++) forward.in[i] = c->in[i];
+  if (sinks) forward.in[GR_ATTN_SINKS] = *sinks;
+  gr_op_get(GR_OP_attention)->reference(&forward);
+}
+
+static void prepare(gr_op_call *c) { prepare_with(c, NULL); }
+
+static void prepare_with_sinks(gr_op_call *c)
+{
+  double values[64];
+  gr_array sinks = { .data = values, .dtype = GR_F64, .ne = { c->in[GR_ATTN_Q].ne[1], 1, 1, 1 } };
+  for (int i = 0; i < 64; i++) values[i] = 0.25 * (i % 7) - 0.5;
+  gr_strides_contiguous(GR_F64, sinks.ne, sinks.nb);
+  prepare_with(c, &sinks);
+}
+
+static void later_inputs(gr_case *c, const gr_attention_case *a)
+{
+  uint8_t tokens = a->key_dim ? GR_DIM_TOKENS : GR_DIM_STATIC;
+  c->in[GR_ATTN_OUT] = (gr_case_in){ .ne = { a->width, a->heads, a->n }, .dim = { 0, 0, tokens } };
+  c->in[GR_ATTN_LSE] = (gr_case_in){ .ne = { a->heads, a->n }, .dim = { 0, tokens } };
+  c->in[GR_ATTN_DOUT] = (gr_case_in){ .ne = { a->width, a->heads, a->n }, .dim = { 0, 0, tokens }, .layout = a->layout };
+}
+
+static void shared_case(gr_case_sink *s, int i)
+{
+  gr_attention_case a;
+  gr_case c = { .prepare = prepare };
+  double room[2][GR_ATTENTION_CASE_MAX];
+  if (!gr_attention_case_get(i, &a, &c.name, &c.flags)) return;
+  c.params = &a.params;
+  gr_attention_case_inputs(&c, &a, room);
+  later_inputs(&c, &a);
+  /* dout.v - dout.out cancels where one key has all the weight: 0 in the truth, a rounding in a kernel. So there is a floor, and
+   * what must be exactly 0 is said. */
+  c.tolerance = gr_attention_case_tolerance(&a, c.flags & GR_CASE_ZERO ? 0 : 1);
+  /* Padding is exactly 0 in all three gradients. */
+  for (int64_t t = 0; a.seg_q && t < a.n; t++)
+    if (a.seg_q[t] < 0 && c.n_zero < GR_CASE_ZERO_SLICES) c.zero[c.n_zero].out = 0, c.zero[c.n_zero].dim = 2, c.zero[c.n_zero++].at = t;
+  for (int64_t t = 0; a.seg_k && t < a.m; t++)
+    for (int o = 1; o < 3 && a.seg_k[t] < 0 && c.n_zero < GR_CASE_ZERO_SLICES; o++)
+      c.zero[c.n_zero].out = (int8_t)o, c.zero[c.n_zero].dim = 2, c.zero[c.n_zero++].at = t;
+  gr_case_add(s, &c);
+  if (c.flags & GR_CASE_ZERO) return;
+  c.name = "with sinks, gradients to 1.5e5";
+  c.prepare = prepare_with_sinks;
+  c.tolerance = gr_attention_case_tolerance(&a, 1.5e5);
+  c.in[GR_ATTN_DOUT].fill = gr_fill_normal(1.5e5);
+  gr_case_add(s, &c);
+}
+
+static void cases(gr_case_sink *s)
+{
+  for (int i = 0; i < 32; i++) shared_case(s, i);
+  static const gr_attention_case shapes[] = { { 64, 64, 9, 3, 512, 512, .params = { 0.125f, 0, 0 } },
+                                              { 128, 128, 32, 8, 512, 512, .params = { 0.088f, 0, 0 } },
+                                              { 128, 128, 8, 2, 2048, 2048, .params = { 0.088f, 0, 0 } } };
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    gr_case c = { .flags = GR_CASE_PERF, .params = &shapes[i].params };
+    gr_attention_case_perf(&c, &shapes[i]);
+    later_inputs(&c, &shapes[i]);
+    gr_case_add(s, &c);
+  }
+  gr_attention_case a = shapes[0];
+  a.n = a.m = 5;
+  gr_case c = { .params = &a.params, .refuse = GR_ERR_MISMATCH };
+  gr_attention_case_perf(&c, &a);
+  later_inputs(&c, &a);
+  c.in[GR_ATTN_DOUT].ne[2]++, c.says = "differ in shape", gr_case_add(s, &c);
+  c.in[GR_ATTN_DOUT].ne[2]--, c.in[GR_ATTN_LSE].ne[0]--, c.says = "not what attention gave", gr_case_add(s, &c);
+}
+
 gr_tensor *gr_attention_back(gr_graph *g, const struct gr_attention_inputs *in, gr_tensor *out, gr_tensor *lse, gr_tensor *dout,
                              const struct gr_attention_params *p)
 {
@@ -93,4 +174,5 @@ const gr_op gr_op_attention_back = {
   .infer = infer,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

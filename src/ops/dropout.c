@@ -2,6 +2,7 @@
  * sample, token, adapter, channel), recomputed rather than saved. x [C,n], keys [2,n] I32, run [4] I32.
  * Gradient: dx = dropout(dy) with the same mask. */
 #include "ops/dropout.h"
+#include "ops/cases.h"
 
 #include "ops/params.h"
 #include "ops/reference.h"
@@ -55,6 +56,45 @@ static void cost(const gr_op_call *c, gr_cost *k)
   *k = (gr_cost){ .flops = n, .bytes_read = 4 * n, .bytes_written = 4 * n };
 }
 
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-7, .defect = 2e-4 };
+  struct gr_dropout_params p[] = { { 0.1f, 0 }, { 0.5f, 3 }, { 0.9f, 1 << 30 }, { 0, 1 } }, wrong = { 1, 0 }, nan = { NAN, 0 };
+  gr_case_in x = { .ne = { 67, 5 }, .dim = { 0, GR_DIM_TOKENS }, .grad = true };
+  gr_case_in keys = {
+    .dtype = GR_I32, .ne = { 2, 5 }, .dim = { 0, GR_DIM_TOKENS }, .fill = GR_FILL_LIST(3, 0, 3, 1, 3, 2, -7, 0, 2147483647, 1)
+  };
+  gr_case_in run = { .dtype = GR_I32, .ne = { 4 }, .fill = GR_FILL_LIST(42, -1, 17, 0) };
+  for (int i = 0; i < 4; i++) {
+    gr_case_add(s, &(gr_case){ .params = &p[i], .in = { x, keys, run } });
+    gr_case_add(
+        s,
+        &(gr_case){ .name = "one token",
+                    .params = &p[i],
+                    .in = { { .ne = { 130, 1 }, .grad = true }, { .dtype = GR_I32, .ne = { 2, 1 }, .fill = GR_FILL_LIST(1, 2) }, run } });
+    for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++) {
+      gr_case_in other = x;
+      other.layout = (gr_layout)a;
+      gr_case_add(s, &(gr_case){ .params = &p[i], .in = { other, keys, run } });
+    }
+  }
+  gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF,
+                             .params = &p[0],
+                             .in = { { .ne = { 2048, 512 } }, { .dtype = GR_I32, .ne = { 2, 512 }, .fill = gr_fill_count() }, run } });
+  gr_case_add(s, &(gr_case){ .params = &wrong, .in = { x, keys, run }, .refuse = GR_ERR_NUMERIC, .says = "rate" });
+  gr_case_add(s, &(gr_case){ .params = &nan, .in = { x, keys, run }, .refuse = GR_ERR_NUMERIC, .says = "rate" });
+  gr_case_add(s, &(gr_case){ .params = &p[0], .in = { { .ne = { 67, 4 } }, keys, run }, .refuse = GR_ERR_MISMATCH, .says = "keys" });
+  gr_case_add(
+      s, &(gr_case){ .params = &p[0], .in = { x, keys, { .dtype = GR_I32, .ne = { 3 } } }, .refuse = GR_ERR_MISMATCH, .says = "I32 [4]" });
+  gr_case_add(
+      s, &(gr_case){
+             .params = &p[0], .in = { { .ne = { 67, 5, 2 } }, keys, run }, .refuse = GR_ERR_UNSUPPORTED, .says = "[channels, tokens]" });
+  gr_case_add(s,
+              &(gr_case){ .params = &p[0], .in = { x, keys, run }, .wants = 3, .refuse = GR_ERR_UNSUPPORTED, .says = "keys are integers" });
+}
+
 gr_tensor *gr_dropout(gr_graph *g, gr_tensor *x, gr_tensor *keys, gr_tensor *run, float rate, int adapter)
 {
   struct gr_dropout_params p = { .rate = rate, .adapter = adapter };
@@ -71,4 +111,5 @@ const gr_op gr_op_dropout = {
   .backward = backward,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

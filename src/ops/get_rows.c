@@ -3,6 +3,7 @@
  * An id outside the table (padding) gives a row of zeros and passes no gradient: ids are checked where they enter.
  * Gradient: dtable = dy's rows added at their ids (get_rows_back), for an F32 table only; ids have none. */
 #include "base/alloc.h"
+#include "ops/cases.h"
 #include "ops/reference.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
@@ -53,6 +54,51 @@ static void cost(const gr_op_call *c, gr_cost *k)
                   .bytes_written = 4 * (double)gr_array_count(&c->out[0]) };
 }
 
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  gr_dtype type;
+  s->tolerance = (gr_tolerance){ .norm = 1e-30, .max = 1e-30, .defect = 1e-4 }; /* decoders are exact, so is this */
+  for (int i = 0; gr_case_weight_type(i, &type); i++) {
+    int64_t width = gr_dtype_get(type)->block_elems == 1 ? 37 : 3 * gr_dtype_get(type)->block_elems;
+    gr_case_add(
+        s, &(gr_case){ .name = "repeats and padding",
+                       .in = { { .dtype = type, .ne = { width, 9 } },
+                               { .dtype = GR_I32, .ne = { 7 }, .dim = { GR_DIM_TOKENS }, .fill = GR_FILL_LIST(8, 0, 3, 3, -1, 9, 0) } } });
+    gr_case_add(s, &(gr_case){ .name = "rows anywhere",
+                               .in = { { .dtype = type, .ne = { width, 5 }, .layout = i % 2 ? GR_LAYOUT_ROWS : GR_LAYOUT_OFFSET },
+                                       { .dtype = GR_I32, .ne = { 130 }, .fill = gr_fill_below(5) } } });
+  }
+  gr_case_in ids = { .dtype = GR_I32, .ne = { 6 }, .dim = { GR_DIM_TOKENS }, .fill = GR_FILL_LIST(8, 0, 3, 3, -1, 9) };
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 37, 9 }, .grad = true }, ids } });
+  gr_case_add(s, &(gr_case){ .name = "every row",
+                             .in = { { .ne = { 5, 8 }, .grad = true }, { .dtype = GR_I32, .ne = { 8 }, .fill = gr_fill_distinct(8) } } });
+  gr_case_add(s, &(gr_case){ .name = "one token",
+                             .in = { { .ne = { 5, 8 }, .grad = true }, { .dtype = GR_I32, .ne = { 1 }, .fill = gr_fill_below(8) } } });
+  gr_case_add(
+      s, &(gr_case){
+             .name = "a batch: router weights of the chosen experts",
+             .in = { { .ne = { 1, 6, 4 }, .dim = { 0, 0, GR_DIM_TOKENS }, .grad = true },
+                     { .dtype = GR_I32, .ne = { 2, 4 }, .dim = { 0, GR_DIM_TOKENS }, .fill = GR_FILL_LIST(5, 0, 1, 2, 3, 3, 4, 1) } } });
+  gr_case_add(
+      s, &(gr_case){ .name = "two batch dimensions",
+                     .in = { { .ne = { 3, 5, 2, 3 }, .grad = true }, { .dtype = GR_I32, .ne = { 4, 2, 3 }, .fill = gr_fill_below(5) } } });
+  gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF,
+                             .in = { { .dtype = GR_Q4_K, .ne = { 2048, 32000 } },
+                                     { .dtype = GR_I32, .ne = { 512 }, .fill = gr_fill_below(32000) } } });
+  gr_case_add(
+      s, &(gr_case){
+             .in = { { .dtype = GR_Q8_0, .ne = { 32, 9 } }, ids }, .wants = 1, .refuse = GR_ERR_UNSUPPORTED, .says = "packed and frozen" });
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 32, 9 } }, ids }, .wants = 2, .refuse = GR_ERR_UNSUPPORTED, .says = "integers" });
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 32, 9 } }, { .ne = { 4 } } }, .refuse = GR_ERR_UNSUPPORTED, .says = "ids must be I32" });
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 32, 9 }, .dtype = GR_I32 }, ids }, .refuse = GR_ERR_UNSUPPORTED, .says = "not a table" });
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 32, 9, 2 } }, ids }, .refuse = GR_ERR_MISMATCH, .says = "batches" });
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 9, 7 }, .layout = GR_LAYOUT_TRANSPOSED }, ids },
+                             .refuse = GR_ERR_UNSUPPORTED,
+                             .says = "must be dense" });
+}
+
 gr_tensor *gr_get_rows(gr_graph *g, gr_tensor *table, gr_tensor *ids)
 {
   return gr_graph_node(g, GR_OP_get_rows, (gr_tensor *[]){ table, ids }, 2, NULL);
@@ -67,4 +113,5 @@ const gr_op gr_op_get_rows = {
   .backward = backward,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

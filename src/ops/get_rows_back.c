@@ -1,6 +1,7 @@
 /* The adjoint of get_rows: out, of like's shape (of which only the shape is read) and F32, is zero but for
  * out[:,v,b] = sum over the t with ids[t,b] == v of dy[:,t,b]: dy [D,n,B1,B2], ids [n,B1,B2] I32. Ids outside the table add nothing. */
 #include "base/alloc.h"
+#include "ops/cases.h"
 #include "ops/reference.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
@@ -47,6 +48,41 @@ static void cost(const gr_op_call *c, gr_cost *k)
                   .bytes_written = 4 * (double)gr_array_count(&c->out[0]) };
 }
 
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-7, .defect = 2e-4 };
+  gr_case_in ids = { .dtype = GR_I32, .ne = { 7 }, .dim = { GR_DIM_TOKENS }, .fill = GR_FILL_LIST(8, 0, 3, 3, -1, 9, 0) };
+  gr_case_in dy = { .ne = { 37, 7 }, .dim = { 0, GR_DIM_TOKENS } };
+  gr_case_add(s, &(gr_case){ .name = "repeats and padding", .in = { dy, ids, { .ne = { 37, 9 } } } });
+  gr_case_add(
+      s, &(gr_case){ .name = "all on one row",
+                     .in = { { .ne = { 1030, 90 } }, { .dtype = GR_I32, .ne = { 90 }, .fill = GR_FILL_LIST(4) }, { .ne = { 1030, 5 } } } });
+  gr_case_add(s, &(gr_case){ .name = "a packed table's shape",
+                             .in = { { .ne = { 32, 3 } },
+                                     { .dtype = GR_I32, .ne = { 3 }, .fill = gr_fill_below(5) },
+                                     { .dtype = GR_Q8_0, .ne = { 32, 5 } } } });
+  gr_case_add(s, &(gr_case){ .name = "batches",
+                             .in = { { .ne = { 3, 4, 2, 3 } },
+                                     { .dtype = GR_I32, .ne = { 4, 2, 3 }, .fill = gr_fill_below(5) },
+                                     { .ne = { 3, 5, 2, 3 } } } });
+  for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++)
+    gr_case_add(s,
+                &(gr_case){ .in = { { .ne = { 21, 7 }, .dim = { 0, GR_DIM_TOKENS }, .layout = (gr_layout)a }, ids, { .ne = { 21, 9 } } } });
+  gr_case_add(
+      s, &(gr_case){ .name = "large",
+                     .in = { { .ne = { 37, 7 }, .dim = { 0, GR_DIM_TOKENS }, .fill = gr_fill_normal(1.5e5) }, ids, { .ne = { 37, 9 } } } });
+  gr_case_add(
+      s, &(gr_case){ .name = "padding alone",
+                     .flags = GR_CASE_ZERO,
+                     .in = { { .ne = { 5, 2 } }, { .dtype = GR_I32, .ne = { 2 }, .fill = GR_FILL_LIST(-1, 7) }, { .ne = { 5, 7 } } } });
+  gr_case_add(s, &(gr_case){ .in = { dy, ids, { .ne = { 36, 9 } } }, .refuse = GR_ERR_MISMATCH, .says = "do not fit" });
+  gr_case_add(
+      s,
+      &(gr_case){ .in = { dy, { .dtype = GR_I32, .ne = { 6 } }, { .ne = { 37, 9 } } }, .refuse = GR_ERR_MISMATCH, .says = "do not fit" });
+}
+
 gr_tensor *gr_get_rows_back(gr_graph *g, gr_tensor *dy, gr_tensor *ids, gr_tensor *like)
 {
   return gr_graph_node(g, GR_OP_get_rows_back, (gr_tensor *[]){ dy, ids, like }, 3, NULL);
@@ -61,4 +97,5 @@ const gr_op gr_op_get_rows_back = {
   .infer = infer,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

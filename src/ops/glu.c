@@ -1,5 +1,6 @@
 /* y = act(gate) * up, elementwise, gate and up of one shape. Gradient: glu_back, which gives both. Formulas: ops/glu.h. */
 #include "ops/glu.h"
+#include "ops/cases.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
 {
@@ -38,6 +39,47 @@ static void cost(const gr_op_call *c, gr_cost *k)
   *k = (gr_cost){ .flops = 10 * n, .bytes_read = 8 * n, .bytes_written = 4 * n };
 }
 
+/* ---- cases ---- */
+
+/* SWIGLU_OAI bends at gate 7 and at up -7 and 7: values stay clear of them, on both sides. */
+static const double clear_of_kinks[] = { -9, -7.5, -6.5, -2, -0.7, 1e-4, 0.4, 1.9, 6.4, 7.6, 8.8 };
+
+static void cases(gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 2e-7, .defect = 2e-4 };
+  struct gr_glu_params p[GR_GLU_KINDS], wrong = { GR_GLU_KINDS };
+  gr_case_in x = { .ne = { 67, 5 }, .dim = { 0, GR_DIM_TOKENS }, .fill = gr_fill_uniform(-5, 5), .grad = true };
+  for (int i = 0; i < GR_GLU_KINDS; i++) {
+    p[i].kind = i;
+    gr_case_add(s, &(gr_case){ .params = &p[i], .in = { x, x } });
+    gr_case_add(s, &(gr_case){ .name = "both sides of the limits",
+                               .params = &p[i],
+                               .in = { { .ne = { 11, 7 }, .fill = gr_fill_values(clear_of_kinks, 11), .grad = true },
+                                       { .ne = { 11, 7 }, .fill = gr_fill_values(clear_of_kinks, 10), .grad = true } } });
+    gr_case_add(s, &(gr_case){ .name = "near 0",
+                               .params = &p[i],
+                               .in = { { .ne = { 33, 2 }, .fill = gr_fill_normal(1e-6), .grad = true },
+                                       { .ne = { 33, 2 }, .fill = gr_fill_normal(1e-6), .grad = true } } });
+    gr_case_add(
+        s, &(gr_case){ .name = "saturated",
+                       .flags = GR_CASE_NO_GRAD,
+                       .params = &p[i],
+                       .in = { { .ne = { 9, 5 }, .fill = GR_FILL_LIST(-800, -90, -20, 20, 90, 800, 1e4, -1e4, 0) }, { .ne = { 9, 5 } } } });
+    gr_case_add(s, &(gr_case){ .name = "many rows",
+                               .flags = GR_CASE_NO_GRAD,
+                               .params = &p[i],
+                               .in = { { .ne = { 1536, 33 }, .dim = { 0, GR_DIM_TOKENS }, .fill = gr_fill_normal(3) },
+                                       { .ne = { 1536, 33 }, .dim = { 0, GR_DIM_TOKENS } } } });
+    for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++)
+      gr_case_add(s, &(gr_case){ .params = &p[i],
+                                 .in = { { .ne = { 13, 7, 2 }, .layout = (gr_layout)a, .grad = true },
+                                         { .ne = { 13, 7, 2 }, .layout = GR_LAYOUT_ROWS, .grad = true } } });
+    gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF, .params = &p[i], .in = { { .ne = { 5632, 512 } }, { .ne = { 5632, 512 } } } });
+  }
+  gr_case_add(s, &(gr_case){ .params = &p[0], .in = { x, { .ne = { 67, 4 } } }, .refuse = GR_ERR_MISMATCH, .says = "differ in shape" });
+  gr_case_add(s, &(gr_case){ .params = &wrong, .in = { x, x }, .refuse = GR_ERR_UNSUPPORTED, .says = "no kind" });
+}
+
 gr_tensor *gr_glu(gr_graph *g, int kind, gr_tensor *gate, gr_tensor *up)
 {
   struct gr_glu_params p = { .kind = kind };
@@ -54,4 +96,5 @@ const gr_op gr_op_glu = {
   .backward = backward,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

@@ -16,11 +16,10 @@ typedef struct gr_glu_value {
 static inline gr_glu_value gr_glu_reference(int kind, double g, double u)
 {
   if (kind == GR_GLU_GEGLU) {
-    /* sqrt(2/pi); gelu(g) = g (1 + tanh(c (g + 0.044715 g^3))) / 2 */
+    /* sqrt(2/pi); (1 + tanh(z)) / 2 is sigmoid(2 z), which does not cancel where z is far below 0 */
     const double c = 0.79788456080286535588, k = 0.044715;
-    double t = tanh(c * (g + k * g * g * g));
-    double slope = 0.5 * (1 + t) + 0.5 * g * (1 - t * t) * c * (1 + 3 * k * g * g), act = 0.5 * g * (1 + t);
-    return (gr_glu_value){ act * u, u * slope, act };
+    double z = 2 * c * (g + k * g * g * g), p = gr_reference_sigmoid(z), rest = gr_reference_sigmoid(-z), act = g * p;
+    return (gr_glu_value){ act * u, u * (p + 2 * c * g * p * rest * (1 + 3 * k * g * g)), act };
   }
   if (kind == GR_GLU_SWIGLU_OAI) {
     const double alpha = 1.702, limit = 7; /* comparisons are written so that a NaN stays one */

@@ -1,4 +1,5 @@
 /* Gradients of glu from gate, up and dy: outputs dgate, dup. Formulas: ops/glu.h. */
+#include "ops/cases.h"
 #include "ops/glu.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
@@ -30,6 +31,42 @@ static void cost(const gr_op_call *c, gr_cost *k)
   *k = (gr_cost){ .flops = 16 * n, .bytes_read = 12 * n, .bytes_written = 8 * n };
 }
 
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 2e-7, .defect = 2e-4 };
+  struct gr_glu_params p[GR_GLU_KINDS];
+  gr_case_in x = { .ne = { 67, 5 }, .dim = { 0, GR_DIM_TOKENS }, .fill = gr_fill_uniform(-9, 9) }, large = x;
+  large.fill = gr_fill_normal(1.5e5);
+  for (int i = 0; i < GR_GLU_KINDS; i++) {
+    p[i].kind = i;
+    gr_case_add(s, &(gr_case){ .params = &p[i], .in = { x, x, x } });
+    gr_case_add(s, &(gr_case){ .name = "gradients to 1.5e5", .params = &p[i], .in = { x, x, large } });
+    gr_case_add(s, &(gr_case){ .name = "near 0",
+                               .params = &p[i],
+                               .in = { { .ne = { 33 }, .fill = gr_fill_normal(1e-6) }, { .ne = { 33 } }, { .ne = { 33 } } } });
+    gr_case_add(s, &(gr_case){ .name = "saturated",
+                               .params = &p[i],
+                               .in = { { .ne = { 9, 5 }, .fill = GR_FILL_LIST(-800, -90, -20, 20, 90, 800, 1e4, -1e4, 0) },
+                                       { .ne = { 9, 5 } },
+                                       { .ne = { 9, 5 } } } });
+    gr_case_add(s,
+                &(gr_case){ .name = "many rows",
+                            .params = &p[i],
+                            .in = { { .ne = { 1536, 33 }, .fill = gr_fill_normal(3) }, { .ne = { 1536, 33 } }, { .ne = { 1536, 33 } } } });
+    for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++)
+      gr_case_add(s, &(gr_case){ .params = &p[i],
+                                 .in = { { .ne = { 13, 7, 2 }, .layout = (gr_layout)a },
+                                         { .ne = { 13, 7, 2 }, .layout = GR_LAYOUT_ROWS },
+                                         { .ne = { 13, 7, 2 }, .layout = GR_LAYOUT_TRANSPOSED } } });
+    gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF,
+                               .params = &p[i],
+                               .in = { { .ne = { 5632, 512 } }, { .ne = { 5632, 512 } }, { .ne = { 5632, 512 } } } });
+  }
+  gr_case_add(s, &(gr_case){ .params = &p[0], .in = { x, x, { .ne = { 67, 4 } } }, .refuse = GR_ERR_MISMATCH, .says = "differ in shape" });
+}
+
 gr_tensor *gr_glu_back(gr_graph *g, int kind, gr_tensor *gate, gr_tensor *up, gr_tensor *dy)
 {
   struct gr_glu_params p = { .kind = kind };
@@ -45,4 +82,5 @@ const gr_op gr_op_glu_back = {
   .infer = infer,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

@@ -3,6 +3,9 @@
  * Gradient: head_loss_back, from the saved log-sum-exp: to h and, with an adapter, to A and B. The head itself and its bias are
  * frozen; labels are integers; nothing passes through lse. */
 #include "ops/head_loss.h"
+#include "ops/cases.h"
+
+#include <string.h>
 
 #include "base/alloc.h"
 
@@ -127,6 +130,118 @@ static void cost(const gr_op_call *c, gr_cost *k)
                   .bytes_written = 8 * n };
 }
 
+/* ---- cases ---- */
+
+/* The inputs that head_loss and its gradient share, at their places. rank 0: no adapter. */
+void gr_head_case_inputs(gr_case *c, gr_head_at at, const gr_head_case *h)
+{
+  c->params = &h->params;
+  c->in[GR_HEAD_W] = (gr_case_in){ .dtype = h->type, .ne = { h->width, h->vocab }, .layout = h->layout };
+  c->in[GR_HEAD_H] =
+      (gr_case_in){ .ne = { h->width, h->n }, .dim = { 0, GR_DIM_TOKENS }, .fill = gr_fill_normal(h->size), .layout = h->layout };
+  c->in[GR_HEAD_LABELS] = (gr_case_in){ .dtype = GR_I32, .ne = { h->n }, .dim = { GR_DIM_TOKENS }, .fill = h->labels };
+  if (h->bias) c->in[at.bias] = (gr_case_in){ .ne = { h->vocab } };
+  if (!h->rank) return;
+  c->in[at.a] = (gr_case_in){ .ne = { h->width, h->rank } };
+  c->in[at.b] = (gr_case_in){ .ne = { h->rank, h->vocab } };
+}
+
+static const double labels_mixed[] = { 3, -1, 0, 12, -1, 7, 12 }, labels_odd[] = { 1, -5, 13, 0, 2, 2 }, labels_none[] = { -1, -1, 99 };
+#define MIXED                                                                                                                              \
+  {                                                                                                                                        \
+    GR_FILL_VALUES, .values = labels_mixed, .n = 7                                                                                         \
+  }
+
+static const struct {
+  const char *name;
+  unsigned flags;
+  gr_head_case h;
+} shared[] = {
+  { "masked rows", 0, { GR_F32, 11, 13, 7, MIXED, .params = { 1, 0, 1 } } },
+  { "bias, scale, softcap", 0, { GR_F32, 11, 13, 7, MIXED, .params = { 0.7f, 2, 1 }, .bias = true } },
+  { "adapter", 0, { GR_F32, 11, 13, 7, MIXED, .params = { 1, 0, 0.5f }, .rank = 3 } },
+  { "adapter, bias, scale, softcap", 0, { GR_F32, 11, 13, 7, MIXED, .params = { 1.3f, 3, 0.25f }, .bias = true, .rank = 2 } },
+  { "labels outside the vocabulary", 0, { GR_F32, 11, 13, 6, { GR_FILL_VALUES, .values = labels_odd, .n = 6 }, .params = { 1, 0, 1 } } },
+  { "all masked",
+    GR_CASE_ZERO | GR_CASE_NO_GRAD,
+    { GR_F32, 11, 13, 3, { GR_FILL_VALUES, .values = labels_none, .n = 3 }, .params = { 1, 0, 1 }, .rank = 2 } },
+  { "one token", 0, { GR_F32, 16, 13, 1, MIXED, .params = { 1, 0, 1 } } },
+  { "packed", 0, { GR_Q8_0, 96, 13, 7, MIXED, .params = { 0.2f, 0, 1 }, .rank = 2 } },
+  { "packed", 0, { GR_Q4_K, 256, 13, 5, MIXED, .params = { 0.1f, 0, 1 } } },
+  { "packed", 0, { GR_Q6_K, 256, 13, 5, MIXED, .params = { 0.1f, 4, 2 }, .bias = true, .rank = 2 } },
+  { "in half", 0, { GR_F16, 17, 13, 5, MIXED, .params = { 0.5f, 0, 1 } } },
+  { "in bfloat16, offset", 0, { GR_BF16, 17, 13, 5, MIXED, .params = { 0.5f, 0, 1 }, .layout = GR_LAYOUT_OFFSET } },
+  { "rows apart", 0, { GR_F32, 11, 13, 7, MIXED, .params = { 1, 0, 1 }, .layout = GR_LAYOUT_ROWS } },
+  { "logits to 1e4", GR_CASE_NO_GRAD, { GR_F32, 67, 131, 7, MIXED, .params = { 1, 0, 1 }, .size = 400, .logits = 1e4 } },
+  { "tails of every tile",
+    GR_CASE_NO_GRAD,
+    { GR_Q4_K, 512, 517, 35, { GR_FILL_BELOW, .a = 517 }, .params = { 0.1f, 0, 1 }, .rank = 4, .logits = 50 } },
+  { "many tokens", GR_CASE_NO_GRAD, { GR_F32, 67, 131, 150, MIXED, .params = { 0.2f, 0, 1 }, .rank = 16 } },
+  { "vocabulary of 248,320", GR_CASE_NO_GRAD, { GR_F32, 8, 248320, 3, { GR_FILL_BELOW, .a = 248320 }, .params = { 1, 0, 1 } } },
+  { "vocabulary of 248,320",
+    GR_CASE_NO_GRAD | GR_CASE_FULL,
+    { GR_Q8_0, 64, 248320, 5, { GR_FILL_BELOW, .a = 248320 }, .params = { 0.2f, 0, 1 }, .bias = true, .rank = 4 } },
+  { "SmolLM2's", GR_CASE_PERF, { GR_Q8_0, 576, 49152, 64, { GR_FILL_BELOW, .a = 49152 }, .params = { 1, 0, 1 } } },
+  { "", GR_CASE_PERF, { GR_Q6_K, 2048, 32000, 64, { GR_FILL_BELOW, .a = 32000 }, .params = { 1, 0, 1 } } },
+};
+
+bool gr_head_case_get(int i, gr_head_case *h, const char **name, unsigned *flags)
+{
+  if (i >= (int)(sizeof shared / sizeof *shared)) return false;
+  *h = shared[i].h;
+  *name = shared[i].name;
+  *flags = shared[i].flags;
+  return true;
+}
+
+gr_tolerance gr_head_case_tolerance(const gr_head_case *h)
+{
+  double norm = 1e-5 + 2.5e-7 * h->logits;
+  return (gr_tolerance){ .norm = norm, .max = 50 * norm, .seen = 1e-6, .defect = 2e-4 };
+}
+
+static void refusals(gr_case_sink *s)
+{
+  gr_head_at at = gr_head_forward_at;
+  gr_head_case h = { GR_Q8_0, 32, 13, 7, MIXED, { 1, 0, 1 }, .bias = true, .rank = 3 };
+  gr_case c = { .refuse = GR_ERR_MISMATCH }, d;
+  gr_head_case_inputs(&c, at, &h);
+  d = c, d.in[GR_HEAD_H].ne[0] = 33, d.says = "hidden state", gr_case_add(s, &d);
+  d = c, d.in[GR_HEAD_LABELS].ne[0] = 6, d.says = "labels", gr_case_add(s, &d);
+  d = c, d.in[GR_HEAD_LABELS].dim[0] = 0, d.says = "differ in tokens", gr_case_add(s, &d);
+  d = c, d.in[at.bias].ne[0] = 12, d.says = "bias", gr_case_add(s, &d);
+  d = c, d.in[at.b].ne[0] = 4, d.says = "B", gr_case_add(s, &d);
+  c.refuse = GR_ERR_USAGE;
+  d = c, d.in[at.b].ne[0] = 0, d.says = "both A and B", gr_case_add(s, &d);
+  c.refuse = GR_ERR_UNSUPPORTED;
+  d = c, d.in[GR_HEAD_LABELS].dtype = GR_F32, d.says = "labels must be I32", gr_case_add(s, &d);
+  d = c, d.in[GR_HEAD_W].dtype = GR_I32, d.says = "not a weight type", gr_case_add(s, &d);
+  d = c, d.in[GR_HEAD_W].ne[2] = 2, d.says = "batch dimension", gr_case_add(s, &d);
+  d = c, d.wants = 1u << GR_HEAD_W, d.says = "the head is frozen", gr_case_add(s, &d);
+  d = c, d.wants = 1u << at.bias, d.says = "the head is frozen", gr_case_add(s, &d);
+  d = c, d.wants = 1u << GR_HEAD_LABELS, d.says = "integers", gr_case_add(s, &d);
+  d = c, d.wants = 1u << GR_HEAD_H, d.douts = 3, d.says = "log-sum-exp", gr_case_add(s, &d);
+  struct gr_head_params wrong = { 1, -1, 1 };
+  d = c, d.params = &wrong, d.refuse = GR_ERR_NUMERIC, d.says = "softcap", gr_case_add(s, &d);
+}
+
+static void cases(gr_case_sink *s)
+{
+  gr_head_at at = gr_head_forward_at;
+  gr_head_case h;
+  gr_case c = { 0 };
+  for (int i = 0; gr_head_case_get(i, &h, &c.name, &c.flags); i++) {
+    memset(c.in, 0, sizeof c.in);
+    gr_head_case_inputs(&c, at, &h);
+    c.tolerance = gr_head_case_tolerance(&h);
+    c.n_in = i % 2 ? 6 : 0;
+    c.in[GR_HEAD_H].grad = !(c.flags & GR_CASE_NO_GRAD);
+    c.in[at.a].grad = c.in[at.b].grad = h.rank && !(c.flags & GR_CASE_NO_GRAD);
+    gr_case_add(s, &c);
+  }
+  refusals(s);
+}
+
 gr_tensor *gr_head_loss(gr_graph *g, const struct gr_head_inputs *in, const struct gr_head_params *p)
 {
   gr_tensor *x[] = { in->w, in->h, in->labels, in->bias, in->a, in->b };
@@ -144,4 +259,5 @@ const gr_op gr_op_head_loss = {
   .backward = backward,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

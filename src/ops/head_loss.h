@@ -3,6 +3,7 @@
 #define GR_OPS_HEAD_LOSS_H
 #include <math.h>
 
+#include "ops/cases.h"
 #include "ops/params.h"
 #include "ops/reference.h"
 
@@ -22,5 +23,25 @@ gr_status gr_head_check(const gr_infer *c, const char *op, gr_head_at at, gr_err
 /* Token t: u[r] = A h (when there is an adapter), z[V] = logits, slope[V] = derivative of each logit to W h + bias + lora_scale B u.
  * row has room for D doubles. */
 void gr_head_logits(const gr_op_call *c, gr_head_at at, int64_t t, double *row, double *u, double *z, double *slope);
+
+/* ---- cases of both ops ---- */
+
+typedef struct gr_head_case {
+  gr_dtype type;
+  int64_t width, vocab, n;
+  gr_fill labels;
+  struct gr_head_params params;
+  bool bias;
+  int64_t rank;
+  double size;   /* of h; 0: 1 */
+  double logits; /* how large they get, when that is much more than 1 */
+  gr_layout layout;
+} gr_head_case;
+
+void gr_head_case_inputs(gr_case *c, gr_head_at at, const gr_head_case *h);
+/* As for attention: rounding a logit of size S moves a probability by S * 6e-8. */
+gr_tolerance gr_head_case_tolerance(const gr_head_case *h);
+/* Case i of those that both ops have; false past the end. */
+bool gr_head_case_get(int i, gr_head_case *h, const char **name, unsigned *flags);
 
 #endif

@@ -4,7 +4,10 @@
  *   dA_r += q_r h, dB_v += lora_scale g_v (A h)
  * Inputs w, h, labels, lse, dnll and, where there are any, bias, a, b. Outputs dh [D,n] and, with an adapter, da, db. Rows of dh of
  * masked tokens are exactly 0. */
+#include "ops/cases.h"
 #include "ops/head_loss.h"
+
+#include <string.h>
 
 #include "base/alloc.h"
 
@@ -86,6 +89,46 @@ static void cost(const gr_op_call *c, gr_cost *k)
                   .bytes_written = 4 * (double)gr_array_count(h) + 4 * factors };
 }
 
+/* ---- cases ---- */
+
+/* lse is what head_loss gives for these inputs. */
+static void prepare(gr_op_call *c)
+{
+  gr_head_at at = gr_head_back_at;
+  gr_op_call forward = { .op = GR_OP_head_loss,
+                         .params = c->params,
+                         .n_in = 6,
+                         .n_out = 2,
+                         .in = { c->in[GR_HEAD_W], c->in[GR_HEAD_H], c->in[GR_HEAD_LABELS], c->in[at.bias], c->in[at.a], c->in[at.b] },
+                         .out = { c->in[GR_HEAD_BACK_LSE], c->in[GR_HEAD_BACK_LSE] } };
+  double *nll = gr_alloc((size_t)c->in[GR_HEAD_BACK_LSE].ne[0] * sizeof *nll);
+  forward.out[0].data = nll;
+  forward.out[0].dtype = GR_F64;
+  gr_strides_contiguous(GR_F64, forward.out[0].ne, forward.out[0].nb);
+  if (nll) gr_op_get(GR_OP_head_loss)->reference(&forward);
+  gr_free(nll);
+}
+
+static void cases(gr_case_sink *s)
+{
+  gr_head_case h;
+  gr_case c = { .prepare = prepare };
+  for (int i = 0; gr_head_case_get(i, &h, &c.name, &c.flags); i++) {
+    memset(c.in, 0, sizeof c.in);
+    gr_head_case_inputs(&c, gr_head_back_at, &h);
+    c.tolerance = gr_head_case_tolerance(&h);
+    c.n_in = i % 2 ? 8 : 0;
+    c.in[GR_HEAD_BACK_LSE] = (gr_case_in){ .ne = { h.n }, .dim = { GR_DIM_TOKENS } };
+    c.in[GR_HEAD_BACK_DNLL] = (gr_case_in){ .ne = { h.n }, .dim = { GR_DIM_TOKENS }, .fill = gr_fill_normal(i % 3 ? 1 : 1.5e5) };
+    gr_case_add(s, &c);
+  }
+  c.flags = 0, c.refuse = GR_ERR_MISMATCH, c.says = "differ in shape", c.name = "";
+  c.in[GR_HEAD_BACK_DNLL].ne[0]++;
+  gr_case_add(s, &c);
+  c.in[GR_HEAD_BACK_DNLL].ne[0]--, c.in[GR_HEAD_BACK_DNLL].dtype = GR_F16, c.refuse = GR_ERR_UNSUPPORTED, c.says = "must be F32";
+  gr_case_add(s, &c);
+}
+
 gr_tensor *gr_head_loss_back(gr_graph *g, const struct gr_head_inputs *in, gr_tensor *lse, gr_tensor *dnll, const struct gr_head_params *p)
 {
   gr_tensor *x[] = { in->w, in->h, in->labels, lse, dnll, in->bias, in->a, in->b };
@@ -101,4 +144,5 @@ const gr_op gr_op_head_loss_back = {
   .infer = infer,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

@@ -124,7 +124,7 @@ typedef struct gr_cost {
   double flops, bytes_read, bytes_written;
 } gr_cost;
 
-struct gr_case_sink; /* src/optest/cases.h */
+struct gr_case_sink; /* ops/cases.h */
 
 enum {
   GR_OP_VIEW = 1,        /* moves no data: outputs are views, there is no kernel */

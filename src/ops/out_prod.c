@@ -4,6 +4,7 @@
  * once; dW = out_prod(x, dy), where t runs over tokens. So b comes in two layouts (B2): rows dense (nb[0] is an element), or a
  * transposed view (nb[1] is). t may be very long (B3), and b as large as 1.5e5 (B4): nothing is staged in half. */
 #include "base/alloc.h"
+#include "ops/cases.h"
 #include "ops/reference.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
@@ -52,6 +53,85 @@ static void cost(const gr_op_call *c, gr_cost *k)
                   .bytes_written = 4 * (double)gr_array_count(&c->out[0]) };
 }
 
+/* ---- cases ---- */
+
+/* Both layouts of b (B2), for one type of a. Gradients reach 1.5e5, beyond half (B4). */
+static void typed_cases(gr_case_sink *s, gr_dtype type)
+{
+  int elems = gr_dtype_get(type)->block_elems;
+  int64_t i = elems == 1 ? 67 : elems == 32 ? 96 : 512;
+  for (int a = GR_LAYOUT_DENSE; a <= GR_LAYOUT_TRANSPOSED; a += GR_LAYOUT_TRANSPOSED) {
+    gr_layout layout = (gr_layout)a;
+    gr_case_add(s, &(gr_case){ .name = "gradients to 1.5e5",
+                               .in = { { .dtype = type, .ne = { i, 7 } },
+                                       { .ne = { 5, 7 }, .dim = { GR_DIM_TOKENS }, .layout = layout, .fill = gr_fill_normal(4e4) } } });
+    gr_case_add(s, &(gr_case){ .name = "one token", .in = { { .dtype = type, .ne = { i, 9 } }, { .ne = { 1, 9 }, .layout = layout } } });
+    gr_case_add(s, &(gr_case){ .name = "one row", .in = { { .dtype = type, .ne = { i, 1 } }, { .ne = { 6, 1 }, .layout = layout } } });
+    gr_case_add(
+        s, &(gr_case){ .name = "tails of every tile",
+                       .in = { { .dtype = type, .ne = { i, 131 }, .layout = GR_LAYOUT_ROWS }, { .ne = { 35, 131 }, .layout = layout } } });
+  }
+}
+
+/* Long sums (B3): sums of so many floats are honest to about 1e-5, losing one tile of 32 rows is 7e-3. */
+static void long_cases(gr_case_sink *s, int64_t t, unsigned flags)
+{
+  gr_tolerance tolerance = { .norm = 1e-4, .max = 1e-3, .seen = 2e-5, .defect = 2e-4 };
+  for (int a = GR_LAYOUT_DENSE; a <= GR_LAYOUT_TRANSPOSED; a += GR_LAYOUT_TRANSPOSED) {
+    gr_case_in b = { .ne = { 3, t }, .layout = (gr_layout)a };
+    gr_case_add(s,
+                &(gr_case){ .name = "long", .flags = flags, .tolerance = tolerance, .in = { { .dtype = GR_Q4_K, .ne = { 256, t } }, b } });
+    gr_case_add(s,
+                &(gr_case){ .name = "long", .flags = flags, .tolerance = tolerance, .in = { { .dtype = GR_Q8_0, .ne = { 32, t } }, b } });
+  }
+}
+
+static void perf_cases(gr_case_sink *s)
+{
+  static const struct {
+    gr_dtype type;
+    int64_t i, t, j;
+    gr_layout layout;
+  } shapes[] = { { GR_Q4_K, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED }, { GR_Q8_0, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED },
+                 { GR_Q6_K, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED }, { GR_F32, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED },
+                 { GR_Q4_1, 576, 1536, 512, GR_LAYOUT_TRANSPOSED },  { GR_Q4_1, 1536, 576, 512, GR_LAYOUT_TRANSPOSED },
+                 { GR_F32, 5120, 512, 16, GR_LAYOUT_DENSE },         { GR_F32, 16, 512, 5120, GR_LAYOUT_DENSE },
+                 { GR_F32, 576, 512, 16, GR_LAYOUT_DENSE } };
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF,
+                               .in = { { .dtype = shapes[i].type, .ne = { shapes[i].i, shapes[i].t } },
+                                       { .ne = { shapes[i].j, shapes[i].t }, .layout = shapes[i].layout } } });
+}
+
+static void cases(gr_case_sink *s)
+{
+  gr_dtype type;
+  s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 1e-6, .defect = 2e-4 };
+  for (int i = 0; gr_case_weight_type(i, &type); i++) typed_cases(s, type);
+  long_cases(s, 20000, 0);
+  long_cases(s, 600000, GR_CASE_FULL);
+  gr_case_add(s,
+              &(gr_case){ .name = "dA: a sum over tokens",
+                          .in = { { .ne = { 67, 33 }, .dim = { 0, GR_DIM_TOKENS } }, { .ne = { 16, 33 }, .dim = { 0, GR_DIM_TOKENS } } } });
+  gr_case_add(s,
+              &(gr_case){ .name = "dB: a sum over tokens",
+                          .in = { { .ne = { 16, 33 }, .dim = { 0, GR_DIM_TOKENS } }, { .ne = { 67, 33 }, .dim = { 0, GR_DIM_TOKENS } } } });
+  gr_case_add(s, &(gr_case){ .name = "rows apart",
+                             .in = { { .ne = { 67, 9 }, .layout = GR_LAYOUT_OFFSET }, { .ne = { 5, 9 }, .layout = GR_LAYOUT_ROWS } } });
+  perf_cases(s);
+  gr_case_in a = { .ne = { 64, 7 } }, b = { .ne = { 5, 7 } };
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 64, 8 } }, b }, .refuse = GR_ERR_MISMATCH, .says = "length of the sum" });
+  gr_case_add(
+      s,
+      &(gr_case){ .in = { { .ne = { 64, 7, 2 } }, { .ne = { 5, 7, 2 } } }, .refuse = GR_ERR_UNSUPPORTED, .says = "no batch dimensions" });
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 64, 7 }, .layout = GR_LAYOUT_TRANSPOSED }, b },
+                             .refuse = GR_ERR_UNSUPPORTED,
+                             .says = "must be dense" });
+  gr_case_add(s,
+              &(gr_case){ .in = { { .dtype = GR_I32, .ne = { 64, 7 } }, b }, .refuse = GR_ERR_UNSUPPORTED, .says = "not a weight type" });
+  gr_case_add(s, &(gr_case){ .in = { a, { .dtype = GR_BF16, .ne = { 5, 7 } } }, .refuse = GR_ERR_UNSUPPORTED, .says = "must be F32" });
+}
+
 gr_tensor *gr_out_prod(gr_graph *g, gr_tensor *a, gr_tensor *b)
 {
   return gr_graph_node(g, GR_OP_out_prod, (gr_tensor *[]){ a, b }, 2, NULL);
@@ -65,4 +145,5 @@ const gr_op gr_op_out_prod = {
   .infer = infer,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

@@ -1,6 +1,7 @@
 /* The adjoint of repeat: y has the shape of `like` (of which only the shape is read), and y[j] is the sum of x[i] over all i with
  * i mod n == j, n being like's size along each dimension (B10).
  * Gradient: dx = dy repeated. */
+#include "ops/cases.h"
 #include "ops/reference.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
@@ -46,6 +47,27 @@ static void cost(const gr_op_call *c, gr_cost *k)
   *k = (gr_cost){ .flops = n, .bytes_read = 4 * n, .bytes_written = 4 * (double)gr_array_count(&c->out[0]) };
 }
 
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-7, .defect = 2e-4 };
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 5, 4, 3 }, .grad = true }, { .ne = { 5, 1, 3 } } } });
+  gr_case_add(
+      s, &(gr_case){ .name = "i mod n along every dimension", .in = { { .ne = { 6, 4, 9, 2 }, .grad = true }, { .ne = { 3, 2, 3, 1 } } } });
+  gr_case_add(s, &(gr_case){ .name = "to one row", .in = { { .ne = { 67, 130 }, .dim = { 0, GR_DIM_TOKENS } }, { .ne = { 67 } } } });
+  gr_case_add(s,
+              &(gr_case){ .name = "to one number for each token",
+                          .in = { { .ne = { 1030, 7 }, .dim = { 0, GR_DIM_TOKENS } }, { .ne = { 1, 7 }, .dim = { 0, GR_DIM_TOKENS } } } });
+  gr_case_add(s, &(gr_case){ .name = "to one number", .in = { { .ne = { 33, 9 }, .grad = true }, { .ne = { 1 } } } });
+  gr_case_add(s, &(gr_case){ .name = "nothing repeated", .in = { { .ne = { 5, 3 }, .grad = true }, { .ne = { 5, 3 } } } });
+  for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++)
+    gr_case_add(s, &(gr_case){ .in = { { .ne = { 10, 9, 2 }, .layout = (gr_layout)a, .grad = true }, { .ne = { 5, 3 } } } });
+  gr_case_add(s, &(gr_case){ .name = "large", .in = { { .ne = { 8, 300 }, .fill = gr_fill_normal(1.5e5) }, { .ne = { 8 } } } });
+  gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF, .in = { { .ne = { 2048, 512 } }, { .ne = { 2048 } } } });
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 12 } }, { .ne = { 5 } } }, .refuse = GR_ERR_MISMATCH, .says = "not a repetition" });
+}
+
 gr_tensor *gr_repeat_back(gr_graph *g, gr_tensor *x, gr_tensor *like)
 {
   return gr_graph_node(g, GR_OP_repeat_back, (gr_tensor *[]){ x, like }, 2, NULL);
@@ -60,4 +82,5 @@ const gr_op gr_op_repeat_back = {
   .backward = backward,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

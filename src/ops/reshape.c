@@ -4,6 +4,7 @@
  * run to run (it is the last) keeps its tag, and the view's strides hold at every live size. Sizes of 0 at the end say how many
  * dimensions are meant: [64, 1 token] seen as (64, 1, 1, 0) has one head and one token, as (64, 1, 0, 0) one token.
  * Gradient: dx = dy with x's shape. */
+#include "ops/cases.h"
 #include "ops/params.h"
 #include "ops/reference.h"
 
@@ -32,6 +33,14 @@ static bool fits(const gr_tensor *x, int last, const int64_t ne[GR_DIMS], int at
   return seen == before && ne[at] == x->ne[last];
 }
 
+/* Which dimension of x becomes dimension `at`: the last, or a 1 beyond it that is meant as the last. GR_DIMS: none. */
+static int kept_dim(const gr_tensor *x, const int64_t ne[GR_DIMS], int at)
+{
+  int last = last_dim(x);
+  while (last < GR_DIMS && !fits(x, last, ne, at)) last++;
+  return last;
+}
+
 static gr_status infer(gr_infer *c, gr_error *e)
 {
   const struct gr_reshape_params *p = c->params;
@@ -41,9 +50,11 @@ static gr_status infer(gr_infer *c, gr_error *e)
   gr_tensor_describe(x, text, sizeof text);
   if (gr_dtype_is_quant(x->dtype)) return gr_fail(e, GR_ERR_UNSUPPORTED, "reshape: %s is stored in blocks and keeps its shape", text);
   if (!gr_tensor_contiguous(x)) return gr_fail(e, GR_ERR_UNSUPPORTED, "reshape: %s is not contiguous", text);
-  int last = last_dim(x), at = p->last;
-  if (last < 0) return gr_fail(e, GR_ERR_UNSUPPORTED, "reshape: %s has a dimension before the last that varies from run to run", text);
-  if (!fits(x, last, p->ne, at))
+  int at = p->last;
+  if (last_dim(x) < 0)
+    return gr_fail(e, GR_ERR_UNSUPPORTED, "reshape: %s has a dimension before the last that varies from run to run", text);
+  int last = kept_dim(x, p->ne, at);
+  if (last == GR_DIMS)
     return gr_fail(e, GR_ERR_MISMATCH, "reshape: %s cannot be seen as [%lld, %lld, %lld, %lld] with its last dimension kept", text,
                    (long long)p->ne[0], (long long)p->ne[1], (long long)p->ne[2], (long long)p->ne[3]);
   o->dtype = x->dtype;
@@ -61,9 +72,41 @@ static gr_status backward(gr_backward *b, gr_error *e)
   const int64_t *ne = b->node->in[0]->ne;
   if (!b->wants[0] || !dy) return GR_OK;
   if (!gr_tensor_contiguous(dy)) dy = gr_cont(b->graph, dy);
-  int last = last_dim(b->node->in[0]);
+  const struct gr_reshape_params *p = (const void *)b->node->params;
+  int last = kept_dim(b->node->in[0], p->ne, p->last);
   b->din[0] = gr_reshape(b->graph, dy, ne[0], last >= 1 ? ne[1] : 0, last >= 2 ? ne[2] : 0, last >= 3 ? ne[3] : 0);
   return GR_OK;
+}
+
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  struct gr_reshape_params heads = { { 4, 3, 5, 1 }, 2 }, flat = { { 12, 5, 1, 1 }, 1 }, one = { { 4, 3, 1, 1 }, 2 },
+                           wrong = { { 12, 4, 1, 1 }, 1 }, merged = { { 60, 1, 1, 1 }, 0 };
+  gr_case_in x = { .ne = { 12, 5 }, .dim = { 0, GR_DIM_TOKENS }, .grad = true };
+  gr_case_add(s, &(gr_case){ .name = "into heads", .params = &heads, .in = { x } });
+  gr_case_add(
+      s,
+      &(gr_case){ .name = "heads merged", .params = &flat, .in = { { .ne = { 4, 3, 5 }, .dim = { 0, 0, GR_DIM_TOKENS }, .grad = true } } });
+  gr_case_add(s,
+              &(gr_case){ .name = "one token", .params = &one, .in = { { .ne = { 12, 1 }, .dim = { 0, GR_DIM_TOKENS }, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "one slice, not tagged", .params = &one, .in = { { .ne = { 12 }, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .params = &wrong, .in = { x }, .refuse = GR_ERR_MISMATCH, .says = "last dimension kept" });
+  gr_case_add(
+      s, &(gr_case){ .name = "tokens merged", .params = &merged, .in = { x }, .refuse = GR_ERR_MISMATCH, .says = "last dimension kept" });
+  gr_case_add(s, &(gr_case){ .name = "tokens not last",
+                             .params = &flat,
+                             .in = { { .ne = { 4, 3, 5 }, .dim = { 0, GR_DIM_TOKENS } } },
+                             .refuse = GR_ERR_UNSUPPORTED,
+                             .says = "varies from run to run" });
+  gr_case_add(s, &(gr_case){ .params = &heads,
+                             .in = { { .ne = { 12, 5 }, .layout = GR_LAYOUT_ROWS } },
+                             .refuse = GR_ERR_UNSUPPORTED,
+                             .says = "not contiguous" });
+  gr_case_add(
+      s, &(gr_case){
+             .params = &heads, .in = { { .ne = { 32, 5 }, .dtype = GR_Q4_0 } }, .refuse = GR_ERR_UNSUPPORTED, .says = "stored in blocks" });
 }
 
 gr_tensor *gr_reshape(gr_graph *g, gr_tensor *x, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3)
@@ -83,4 +126,5 @@ const gr_op gr_op_reshape = {
   .params_bytes = sizeof(struct gr_reshape_params),
   .infer = infer,
   .backward = backward,
+  .cases = cases,
 };

@@ -1,4 +1,5 @@
 /* y = x / sqrt(mean(x^2) + eps) along dimension 0. Gradient: rms_norm_back. */
+#include "ops/cases.h"
 #include "ops/params.h"
 #include "ops/reference.h"
 
@@ -37,6 +38,42 @@ static void cost(const gr_op_call *c, gr_cost *k)
   *k = (gr_cost){ .flops = 3 * n, .bytes_read = 4 * n, .bytes_written = 4 * n };
 }
 
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-7, .defect = 2e-4 };
+  struct gr_norm_params p = { 1e-5f }, none = { 0 }, wrong = { -1e-5f }, nan = { NAN };
+  gr_case_add(s, &(gr_case){ .params = &p, .in = { { .ne = { 67, 5 }, .dim = { 0, GR_DIM_TOKENS }, .grad = true } } });
+  gr_case_add(s,
+              &(gr_case){ .name = "heads", .params = &p, .in = { { .ne = { 16, 3, 7 }, .dim = { 0, 0, GR_DIM_TOKENS }, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "one row", .params = &p, .in = { { .ne = { 9 }, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "no eps", .params = &none, .in = { { .ne = { 33, 3 }, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "near 0, where eps rules",
+                             .params = &p,
+                             .in = { { .ne = { 33, 3 }, .fill = gr_fill_normal(1e-3), .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "so small that squares vanish in floats",
+                             .flags = GR_CASE_NO_GRAD,
+                             .params = &p,
+                             .in = { { .ne = { 33, 3 }, .fill = gr_fill_normal(1e-25) } } });
+  gr_case_add(s, &(gr_case){ .name = "large", .params = &p, .in = { { .ne = { 67, 3 }, .fill = gr_fill_normal(1.5e5), .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "a row of 0",
+                             .flags = GR_CASE_NO_GRAD | GR_CASE_ZERO,
+                             .params = &p,
+                             .in = { { .ne = { 67, 2 }, .fill = GR_FILL_LIST(0) } } });
+  for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++)
+    gr_case_add(s, &(gr_case){ .params = &p, .in = { { .ne = { 13, 7, 2 }, .layout = (gr_layout)a, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "many directions", .params = &p, .in = { { .ne = { 5120, 2 }, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .params = &p,
+                             .flags = GR_CASE_NO_GRAD,
+                             .in = { { .ne = { 16384, 9 }, .dim = { 0, GR_DIM_TOKENS }, .fill = gr_fill_uniform(0, 4) } } });
+  gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF, .params = &p, .in = { { .ne = { 2048, 512 } } } });
+  gr_case_add(s, &(gr_case){ .params = &wrong, .in = { { .ne = { 5 } } }, .refuse = GR_ERR_NUMERIC, .says = "eps" });
+  gr_case_add(s, &(gr_case){ .params = &nan, .in = { { .ne = { 5 } } }, .refuse = GR_ERR_NUMERIC, .says = "eps" });
+  gr_case_add(s,
+              &(gr_case){ .params = &p, .in = { { .dtype = GR_F16, .ne = { 5 } } }, .refuse = GR_ERR_UNSUPPORTED, .says = "must be F32" });
+}
+
 gr_tensor *gr_rms_norm(gr_graph *g, gr_tensor *x, float eps)
 {
   struct gr_norm_params p = { .eps = eps };
@@ -53,4 +90,5 @@ const gr_op gr_op_rms_norm = {
   .backward = backward,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

@@ -1,6 +1,7 @@
 /* Gradient of rms_norm to x, from x and dz = the gradient of its output (B8), along dimension 0 of length n:
  *   dx = (dz + x * (-(x.dz) / (x.x + n eps))) / sqrt(x.x / n + eps)
  * The two sums are in double on the CPU, compensated or two-level on GPUs: n reaches 16384. */
+#include "ops/cases.h"
 #include "ops/params.h"
 #include "ops/reference.h"
 
@@ -35,6 +36,42 @@ static void cost(const gr_op_call *c, gr_cost *k)
   *k = (gr_cost){ .flops = 7 * n, .bytes_read = 8 * n, .bytes_written = 4 * n };
 }
 
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-7, .defect = 2e-4 };
+  struct gr_norm_params p = { 1e-5f }, none = { 0 };
+  gr_case_in x = { .ne = { 67, 5 }, .dim = { 0, GR_DIM_TOKENS } }, large = x;
+  large.fill = gr_fill_normal(1.5e5);
+  gr_case_add(s, &(gr_case){ .params = &p, .in = { x, x } });
+  gr_case_add(s, &(gr_case){ .name = "gradients to 1.5e5", .params = &p, .in = { x, large } });
+  gr_case_add(s, &(gr_case){ .name = "large", .params = &p, .in = { large, x } });
+  gr_case_add(s, &(gr_case){ .name = "no eps", .params = &none, .in = { x, x } });
+  gr_case_add(s, &(gr_case){ .name = "one row", .params = &p, .in = { { .ne = { 9 } }, { .ne = { 9 } } } });
+  gr_case_add(
+      s, &(gr_case){ .name = "near 0", .params = &p, .in = { { .ne = { 33, 3 }, .fill = gr_fill_normal(1e-3) }, { .ne = { 33, 3 } } } });
+  gr_case_add(
+      s, &(gr_case){ .name = "a row of 0", .params = &p, .in = { { .ne = { 33, 2 }, .fill = GR_FILL_LIST(0) }, { .ne = { 33, 2 } } } });
+  gr_case_add(s, &(gr_case){ .name = "no gradient",
+                             .flags = GR_CASE_ZERO,
+                             .params = &p,
+                             .in = { { .ne = { 33, 2 } }, { .ne = { 33, 2 }, .fill = GR_FILL_LIST(0) } } });
+  gr_case_add(s, &(gr_case){ .params = &p,
+                             .in = { { .ne = { 5120, 7 }, .fill = gr_fill_uniform(0, 4) },
+                                     { .ne = { 5120, 7 }, .fill = gr_fill_uniform(-1, 3) } } });
+  gr_case_add(s, &(gr_case){ .params = &p,
+                             .in = { { .ne = { 16384, 5 }, .dim = { 0, GR_DIM_TOKENS }, .fill = gr_fill_uniform(0, 4) },
+                                     { .ne = { 16384, 5 }, .dim = { 0, GR_DIM_TOKENS }, .fill = gr_fill_uniform(-1, 3) } } });
+  for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++)
+    gr_case_add(s,
+                &(gr_case){ .params = &p,
+                            .in = { { .ne = { 13, 7, 2 }, .layout = (gr_layout)a }, { .ne = { 13, 7, 2 }, .layout = GR_LAYOUT_ROWS } } });
+  gr_case_add(s, &(gr_case){ .params = &p, .in = { { .ne = { 13, 7, 2 } }, { .ne = { 13, 7, 2 }, .layout = GR_LAYOUT_TRANSPOSED } } });
+  gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF, .params = &p, .in = { { .ne = { 2048, 512 } }, { .ne = { 2048, 512 } } } });
+  gr_case_add(s, &(gr_case){ .params = &p, .in = { x, { .ne = { 67, 4 } } }, .refuse = GR_ERR_MISMATCH, .says = "differ in shape" });
+}
+
 gr_tensor *gr_rms_norm_back(gr_graph *g, gr_tensor *x, gr_tensor *dz, float eps)
 {
   struct gr_norm_params p = { .eps = eps };
@@ -50,4 +87,5 @@ const gr_op gr_op_rms_norm_back = {
   .infer = infer,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

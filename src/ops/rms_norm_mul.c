@@ -1,4 +1,5 @@
 /* Fused: y = rms_norm(x) * w, x [n, ...] and w [n] F32. Made by the fusion pass; the two nodes it replaces are its oracle. */
+#include "ops/cases.h"
 #include "ops/params.h"
 #include "ops/reference.h"
 
@@ -32,6 +33,28 @@ static void cost(const gr_op_call *c, gr_cost *k)
   *k = (gr_cost){ .flops = 4 * n, .bytes_read = 4 * (n + (double)c->in[1].ne[0]), .bytes_written = 4 * n };
 }
 
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-7, .defect = 2e-4 };
+  struct gr_norm_params p = { 1e-6f };
+  gr_case_add(s, &(gr_case){ .params = &p, .in = { { .ne = { 67, 5 }, .dim = { 0, GR_DIM_TOKENS } }, { .ne = { 67 } } } });
+  gr_case_add(
+      s, &(gr_case){ .name = "heads", .params = &p, .in = { { .ne = { 16, 3, 7 }, .dim = { 0, 0, GR_DIM_TOKENS } }, { .ne = { 16 } } } });
+  gr_case_add(s, &(gr_case){ .params = &p, .in = { { .ne = { 16384, 3 }, .fill = gr_fill_uniform(0, 4) }, { .ne = { 16384 } } } });
+  gr_case_add(s,
+              &(gr_case){ .name = "near 0", .params = &p, .in = { { .ne = { 33, 3 }, .fill = gr_fill_normal(1e-3) }, { .ne = { 33 } } } });
+  for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++)
+    gr_case_add(s, &(gr_case){ .params = &p,
+                               .in = { { .ne = { 13, 7, 2 }, .layout = (gr_layout)a }, { .ne = { 13 }, .layout = GR_LAYOUT_OFFSET } } });
+  gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF, .params = &p, .in = { { .ne = { 2048, 512 } }, { .ne = { 2048 } } } });
+  gr_case_add(s, &(gr_case){ .params = &p,
+                             .in = { { .ne = { 6, 5 } }, { .ne = { 3 } } },
+                             .refuse = GR_ERR_MISMATCH,
+                             .says = "one weight for each channel" });
+}
+
 gr_tensor *gr_rms_norm_mul(gr_graph *g, gr_tensor *x, gr_tensor *w, float eps)
 {
   struct gr_norm_params p = { .eps = eps };
@@ -47,4 +70,5 @@ const gr_op gr_op_rms_norm_mul = {
   .infer = infer,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

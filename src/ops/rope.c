@@ -3,6 +3,7 @@
  *   y0 = x0 c - x1 s,  y1 = x0 s + x1 c;  inverse: y0 = x0 c + x1 s,  y1 = x1 c - x0 s, the transposed matrix.
  * Pairs: NORMAL (2p, 2p+1), NEOX (p, p + n_rot/2).
  * Gradient: dx = the same rotation of dy, the other way round; angles have none. */
+#include "ops/cases.h"
 #include "ops/params.h"
 #include "ops/reference.h"
 
@@ -58,6 +59,56 @@ static void cost(const gr_op_call *c, gr_cost *k)
   *k = (gr_cost){ .flops = 3 * n, .bytes_read = 4 * (n + 2 * (double)gr_array_count(&c->in[1])), .bytes_written = 4 * n };
 }
 
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-7, .defect = 2e-4 };
+  struct gr_rope_params p[4], wrong = { 7, 0 };
+  gr_case_in angle = { .ne = { 4, 5 }, .dim = { 0, GR_DIM_TOKENS }, .fill = gr_fill_uniform(-1, 1) };
+  gr_case_in x = { .ne = { 8, 3, 5 }, .dim = { 0, 0, GR_DIM_TOKENS }, .grad = true }, partial = x, odd = x;
+  partial.ne[0] = 14, odd.ne[0] = 11;
+  for (int i = 0; i < 4; i++) {
+    p[i] = (struct gr_rope_params){ .mode = i & 1, .inverse = i >> 1 };
+    gr_case_add(s, &(gr_case){ .name = i >> 1 ? "inverse" : "", .params = &p[i], .in = { x, angle, angle } });
+    gr_case_add(s, &(gr_case){ .name = "part of the head", .params = &p[i], .in = { partial, angle, angle } });
+    gr_case_add(s, &(gr_case){ .name = "a head of odd size", .params = &p[i], .in = { odd, angle, angle } });
+    gr_case_add(s, &(gr_case){ .name = "one token",
+                               .params = &p[i],
+                               .in = { { .ne = { 64, 1, 1 }, .grad = true }, { .ne = { 32, 1 } }, { .ne = { 32, 1 } } } });
+    gr_case_add(s, &(gr_case){ .name = "many tokens",
+                               .flags = GR_CASE_NO_GRAD,
+                               .params = &p[i],
+                               .in = { { .ne = { 64, 9, 130 }, .dim = { 0, 0, GR_DIM_TOKENS } },
+                                       { .ne = { 32, 130 }, .dim = { 0, GR_DIM_TOKENS } },
+                                       { .ne = { 32, 130 }, .dim = { 0, GR_DIM_TOKENS } } } });
+    for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++)
+      gr_case_add(s, &(gr_case){ .params = &p[i],
+                                 .in = { { .ne = { 8, 3, 5 }, .layout = (gr_layout)a, .grad = true },
+                                         { .ne = { 4, 5 }, .layout = GR_LAYOUT_ROWS },
+                                         { .ne = { 4, 5 }, .layout = GR_LAYOUT_OFFSET } } });
+    gr_case_add(s, &(gr_case){ .name = "gradients to 1.5e5",
+                               .flags = GR_CASE_NO_GRAD,
+                               .params = &p[i],
+                               .in = { { .ne = { 8, 3, 5 }, .fill = gr_fill_normal(1.5e5) }, { .ne = { 4, 5 } }, { .ne = { 4, 5 } } } });
+    if (i < 2)
+      gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF,
+                                 .params = &p[i],
+                                 .in = { { .ne = { 128, 32, 512 } }, { .ne = { 64, 512 } }, { .ne = { 64, 512 } } } });
+  }
+  gr_case_in wide = angle, fewer = angle;
+  wide.ne[0] = 5, fewer.ne[1] = 4;
+  gr_case_add(s, &(gr_case){ .params = &p[0], .in = { x, wide, wide }, .refuse = GR_ERR_MISMATCH, .says = "more pairs" });
+  gr_case_add(s, &(gr_case){ .params = &p[0], .in = { x, fewer, fewer }, .refuse = GR_ERR_MISMATCH, .says = "differ in tokens" });
+  gr_case_add(s, &(gr_case){ .params = &p[0], .in = { x, angle, fewer }, .refuse = GR_ERR_MISMATCH, .says = "differ in shape" });
+  gr_case_add(s, &(gr_case){ .params = &wrong, .in = { x, angle, angle }, .refuse = GR_ERR_UNSUPPORTED, .says = "no mode 7" });
+  gr_case_add(
+      s, &(gr_case){ .params = &p[0], .in = { { .ne = { 8, 3, 5, 2 } }, angle, angle }, .refuse = GR_ERR_UNSUPPORTED, .says = "heads" });
+  gr_case_add(
+      s,
+      &(gr_case){ .params = &p[0], .in = { x, angle, angle }, .wants = 3, .refuse = GR_ERR_UNSUPPORTED, .says = "angles are constants" });
+}
+
 gr_tensor *gr_rope(gr_graph *g, gr_tensor *x, gr_tensor *cos, gr_tensor *sin, int mode, bool inverse)
 {
   struct gr_rope_params p = { .mode = mode, .inverse = inverse };
@@ -74,4 +125,5 @@ const gr_op gr_op_rope = {
   .backward = backward,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

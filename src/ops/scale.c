@@ -1,4 +1,5 @@
 /* y = s x, s a constant of the graph. Gradient: dx = s dy. */
+#include "ops/cases.h"
 #include "ops/params.h"
 #include "ops/reference.h"
 
@@ -33,6 +34,23 @@ static void cost(const gr_op_call *c, gr_cost *k)
   *k = (gr_cost){ .flops = n, .bytes_read = 4 * n, .bytes_written = 4 * n };
 }
 
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 3e-8, .defect = 2e-4 };
+  struct gr_scale_params third = { -1.0f / 3 }, large = { 1.5e5f }, zero = { 0 }, infinite = { INFINITY };
+  gr_case_add(s, &(gr_case){ .params = &third, .in = { { .ne = { 67, 9 }, .dim = { 0, GR_DIM_TOKENS }, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .params = &large, .in = { { .ne = { 5, 3, 2, 2 }, .layout = GR_LAYOUT_ROWS, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .params = &third, .in = { { .ne = { 5, 3 }, .layout = GR_LAYOUT_TRANSPOSED, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .params = &third, .in = { { .ne = { 21, 3 }, .layout = GR_LAYOUT_OFFSET, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "by 0", .flags = GR_CASE_NO_GRAD | GR_CASE_ZERO, .params = &zero, .in = { { .ne = { 5, 3 } } } });
+  gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF, .params = &third, .in = { { .ne = { 2048, 512 } } } });
+  gr_case_add(s, &(gr_case){ .params = &infinite, .in = { { .ne = { 5 } } }, .refuse = GR_ERR_NUMERIC, .says = "must be finite" });
+  gr_case_add(
+      s, &(gr_case){ .params = &third, .in = { { .ne = { 5 }, .dtype = GR_I32 } }, .refuse = GR_ERR_UNSUPPORTED, .says = "must be F32" });
+}
+
 gr_tensor *gr_scale(gr_graph *g, gr_tensor *x, float s)
 {
   struct gr_scale_params p = { .s = s };
@@ -48,4 +66,5 @@ const gr_op gr_op_scale = {
   .backward = backward,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

@@ -1,6 +1,7 @@
 /* cache[:,:,ids[t]] = x[:,:,t], in place; the output is the cache: cache [a,b,m] of F32, F16 or BF16, a leaf kept from run to run,
  * x [a,b,n] F32 with dense rows, ids [n] I32. An id outside the cache (padding) writes nothing. Ids inside it differ from each other.
  * Gradient: dx = the slices of dy at ids. What the cache held before belongs to an earlier run, and has none. */
+#include "ops/cases.h"
 #include "ops/reference.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
@@ -57,6 +58,39 @@ static void cost(const gr_op_call *c, gr_cost *k)
   *k = (gr_cost){ .bytes_read = 4 * n, .bytes_written = n * gr_dtype_get(c->out[0].dtype)->block_bytes };
 }
 
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-30, .max = 1e-30, .defect = 2e-4 }; /* a copy, or one rounding that is defined: exact */
+  gr_case_in cache = { .ne = { 8, 2, 9 }, .dim = { 0, 0, GR_DIM_KEYS }, .leaf = GR_LEAF_STATE };
+  gr_case_in x = { .ne = { 8, 2, 4 }, .dim = { 0, 0, GR_DIM_TOKENS }, .grad = true };
+  gr_case_in ids = { .dtype = GR_I32, .ne = { 4 }, .dim = { GR_DIM_TOKENS }, .fill = GR_FILL_LIST(7, 0, -1, 3) };
+  gr_case_in half = cache, integers = cache, leaf = cache, wide = x;
+  half.dtype = GR_F16, integers.dtype = GR_I32, leaf.leaf = GR_LEAF_INPUT, wide.ne[0] = 9;
+  gr_case_add(s, &(gr_case){ .in = { cache, x, ids } });
+  half.fill = gr_fill_values((const double[]){ 1, -2, 0.5 }, 3);
+  gr_case_add(s, &(gr_case){ .name = "a cache in half", .flags = GR_CASE_NO_GRAD, .in = { half, x, ids } });
+  half.dtype = GR_BF16;
+  gr_case_add(s, &(gr_case){ .name = "a cache in bfloat16", .flags = GR_CASE_NO_GRAD, .in = { half, x, ids } });
+  for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_OFFSET; a++) {
+    gr_case_in strided = x;
+    strided.layout = (gr_layout)a;
+    gr_case_add(s, &(gr_case){ .in = { cache, strided, ids } });
+  }
+  gr_case_add(s, &(gr_case){ .name = "one token",
+                             .in = { { .ne = { 67, 3, 5 }, .leaf = GR_LEAF_STATE },
+                                     { .ne = { 67, 3, 1 }, .grad = true },
+                                     { .dtype = GR_I32, .ne = { 1 }, .fill = gr_fill_below(5) } } });
+  gr_case_add(s, &(gr_case){ .in = { cache, x, ids }, .wants = 1, .refuse = GR_ERR_UNSUPPORTED, .says = "earlier run" });
+  gr_case_add(s, &(gr_case){ .in = { cache, x, ids }, .wants = 4, .refuse = GR_ERR_UNSUPPORTED, .says = "integers" });
+  gr_case_add(s, &(gr_case){ .in = { leaf, x, ids }, .refuse = GR_ERR_UNSUPPORTED, .says = "not kept from run to run" });
+  gr_case_add(s, &(gr_case){ .in = { integers, x, ids }, .refuse = GR_ERR_UNSUPPORTED, .says = "cannot be written" });
+  gr_case_add(s, &(gr_case){ .in = { cache, wide, ids }, .refuse = GR_ERR_MISMATCH, .says = "do not fit" });
+  gr_case_add(
+      s, &(gr_case){ .in = { cache, x, { .dtype = GR_I32, .ne = { 3 } } }, .refuse = GR_ERR_MISMATCH, .says = "one id for each slice" });
+}
+
 gr_tensor *gr_store_rows(gr_graph *g, gr_tensor *cache, gr_tensor *x, gr_tensor *ids)
 {
   return gr_graph_node(g, GR_OP_store_rows, (gr_tensor *[]){ cache, x, ids }, 3, NULL);
@@ -72,4 +106,5 @@ const gr_op gr_op_store_rows = {
   .backward = backward,
   .reference = reference,
   .cost = cost,
+  .cases = cases,
 };

@@ -1,5 +1,6 @@
 /* x seen with dimensions 0 and 1 swapped: only strides change.
  * Gradient: dx = dy transposed, made contiguous, since most ops read rows. */
+#include "ops/cases.h"
 #include "ops/reference.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
@@ -28,6 +29,16 @@ static gr_status backward(gr_backward *b, gr_error *e)
   return GR_OK;
 }
 
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 5, 7 }, .dim = { 0, GR_DIM_TOKENS }, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 5, 7, 2, 3 }, .layout = GR_LAYOUT_ROWS, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "twice", .in = { { .ne = { 5, 7 }, .layout = GR_LAYOUT_TRANSPOSED, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 256, 2 }, .dtype = GR_Q4_K } }, .refuse = GR_ERR_UNSUPPORTED, .says = "stored in blocks" });
+}
+
 gr_tensor *gr_transpose(gr_graph *g, gr_tensor *x) { return gr_graph_node(g, GR_OP_transpose, &x, 1, NULL); }
 
 const gr_op gr_op_transpose = {
@@ -37,4 +48,5 @@ const gr_op gr_op_transpose = {
   .flags = GR_OP_VIEW,
   .infer = infer,
   .backward = backward,
+  .cases = cases,
 };

@@ -1,0 +1,55 @@
+/* The harness of ops: proves gradients, compares kernels with references, measures them, and tells what is supported.
+ *
+ * It reads the registry of ops (their cases stand in each op's own file) and the rows of every backend, so a new op or a new row
+ * is tested the day it lands, with no edit here. Nothing passes vacuously: every mode counts its checks and fails at none. */
+#ifndef GR_OPTEST_OPTEST_H
+#define GR_OPTEST_OPTEST_H
+#include <stdio.h>
+
+#include "backend/backend.h"
+
+/* One backend to test. open NULL: the backend registered under this name. */
+typedef struct gr_optest_target {
+  const char *name;
+  gr_status (*open)(gr_backend **b, gr_pool *pool, gr_error *e);
+} gr_optest_target;
+
+/* For the harness's own tests: this op's descriptor is used in place of the registered one. */
+typedef struct gr_optest_swap {
+  gr_op_id id;
+  const gr_op *op;
+} gr_optest_swap;
+
+typedef struct gr_optest {
+  FILE *out;           /* results; NULL: only the counters */
+  bool json;           /* one object a line */
+  bool verbose;        /* a line for each case too */
+  bool full;           /* dear cases as well */
+  bool strict;         /* a case that no row of a backend admits is a failure */
+  size_t failures_max; /* grad and test stop once so many failed; 0: never */
+  uint64_t seed;       /* of all data: same seed, same bits */
+  int threads;         /* perf: 0 is every processor */
+  bool chosen[GR_OP_COUNT];
+  bool chosen_any; /* false: every op */
+  const gr_optest_target *targets;
+  size_t n_targets; /* 0: every backend of this build, or the one named */
+  const char *backend;
+  const gr_optest_swap *swap;
+  /* Counted while running. */
+  size_t cases, checks, failures, uncovered;
+} gr_optest;
+
+/* Each runs its mode over the chosen ops and writes a summary. The status tells operating errors (no memory, no such backend);
+ * what was found wrong is in failures, and a run that checked nothing is counted as one. */
+gr_status gr_optest_grad(gr_optest *o, gr_error *e);
+gr_status gr_optest_test(gr_optest *o, gr_error *e);
+gr_status gr_optest_perf(gr_optest *o, gr_error *e);
+gr_status gr_optest_support(gr_optest *o, gr_error *e);
+/* docs/ops.md, from ops.def and the descriptors. */
+gr_status gr_optest_doc(gr_optest *o, gr_error *e);
+
+/* graft ops MODE [options]: argv[0] is the mode. Writes results to out and errors to err; returns the exit status: 0 all passed, 1
+ * something failed, 2 wrong usage. */
+int gr_optest_main(int argc, char **argv, FILE *out, FILE *err);
+
+#endif
