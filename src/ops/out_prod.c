@@ -108,7 +108,7 @@ static void cases(gr_case_sink *s)
   gr_dtype type;
   s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 1e-6, .defect = 2e-4 };
   for (int i = 0; gr_case_weight_type(i, &type); i++) typed_cases(s, type);
-  long_cases(s, 20000, 0);
+  long_cases(s, 5000, 0);
   long_cases(s, 600000, GR_CASE_FULL);
   gr_case_add(s,
               &(gr_case){ .name = "dA: a sum over tokens",

@@ -25,7 +25,7 @@ typedef struct gr_optest {
   bool json;           /* one object a line */
   bool verbose;        /* a line for each case too */
   bool full;           /* dear cases as well */
-  bool strict;         /* a case that no row of a backend admits is a failure */
+  bool strict;         /* a case that no row of a backend admits is a failure; on the CPU it always is */
   size_t failures_max; /* grad and test stop once so many failed; 0: never */
   uint64_t seed;       /* of all data: same seed, same bits */
   int threads;         /* perf: 0 is every processor */
