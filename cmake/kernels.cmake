@@ -1,7 +1,5 @@
-# Kernels of the CPU backend (src/backend/cpu/kernels/*.c) and the decoders of src/quant, compiled once per instruction set.
-# Every symbol they export is renamed to end with the set's name, so that all of them live in one library; which one runs is
-# chosen when the backend opens. The decoders are the text of the reference ones and nothing is contracted: the same bits by
-# construction, at the speed of the wider vectors.
+# Kernels of the CPU backend (src/backend/cpu/kernels/*.c), compiled once per instruction set. Every symbol they export ends with
+# the set's name (GR_ISA_FN), so that all of them live in one library; which one runs is chosen when the backend opens.
 set(GR_CPU_ISAS generic)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   list(APPEND GR_CPU_ISAS avx2 avx512)
@@ -13,24 +11,10 @@ else()
 endif()
 
 file(GLOB cpu_kernels CONFIGURE_DEPENDS src/backend/cpu/kernels/*.c)
-set(cpu_decoders src/quant/floats.c)
-set(cpu_renamed gr_iq4_values gr_mxfp4_values)
-file(STRINGS src/quant/formats.def formats REGEX "^GR_FORMAT")
-foreach(line IN LISTS formats)
-  string(REGEX REPLACE ".*, *([a-z0-9_]+)\\).*" "\\1" prefix "${line}")
-  list(APPEND cpu_renamed gr_${prefix}_decode gr_${prefix}_encode)
-  if(EXISTS ${PROJECT_SOURCE_DIR}/src/quant/${prefix}.c)
-    list(APPEND cpu_decoders src/quant/${prefix}.c)
-  endif()
-endforeach()
-
 foreach(isa IN LISTS GR_CPU_ISAS)
-  add_library(gr_cpu_${isa} OBJECT ${cpu_kernels} ${cpu_decoders})
+  add_library(gr_cpu_${isa} OBJECT ${cpu_kernels})
   target_link_libraries(gr_cpu_${isa} PRIVATE gr_flags)
   target_compile_options(gr_cpu_${isa} PRIVATE ${GR_CPU_FLAGS_${isa}})
   target_compile_definitions(gr_cpu_${isa} PRIVATE GR_ISA=${isa})
-  foreach(name IN LISTS cpu_renamed)
-    target_compile_definitions(gr_cpu_${isa} PRIVATE ${name}=${name}_${isa})
-  endforeach()
   target_sources(gr_backend PRIVATE $<TARGET_OBJECTS:gr_cpu_${isa}>)
 endforeach()

@@ -9,4 +9,6 @@
 #include "backend/cpu/kernels/kernels.def"
 #undef GR_KERNEL
 
+extern gr_decode_fn *const GR_ISA_FN(decoders)[GR_DTYPE_COUNT];
+
 #endif

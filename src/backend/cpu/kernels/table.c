@@ -1,5 +1,4 @@
 #include "backend/cpu/kernels/kernels.h"
-#include "quant/codecs.h"
 
 #define GR_TEXT_(x) #x
 #define GR_TEXT(x) GR_TEXT_(x)
@@ -8,15 +7,11 @@ extern const gr_cpu_isa GR_ISA_FN(isa);
 
 const gr_cpu_isa GR_ISA_FN(isa) = {
   .name = GR_TEXT(GR_ISA),
-  .block_rows = GR_LANES == 16 ? 14 : GR_LANES == 8 ? 6 : 4,
+  .block_rows = GR_LANES == 16  ? 14
+                : GR_LANES == 8 ? 6
+                                : 4,
   .lanes = GR_LANES,
-  .decode = {
-#define GR_FORMAT(dtype, prefix) [GR_##dtype] = gr_##prefix##_decode,
-#define GR_FORMAT_DECODE GR_FORMAT
-#include "quant/formats.def"
-#undef GR_FORMAT_DECODE
-#undef GR_FORMAT
-  },
+  .decode = GR_ISA_FN(decoders),
 #define GR_KERNEL(result, name, args) .name = GR_ISA_FN(name),
 #include "backend/cpu/kernels/kernels.def"
 #undef GR_KERNEL
