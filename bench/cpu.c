@@ -1,8 +1,8 @@
 /* bench_cpu: what the CPU backend's kernels reach, beside the machine's limit measured in the same run.
  *   bench_cpu [threads = 2] [seconds a case = 0.5] [text: only the cases whose line contains it]
  * One line a case: GFLOP/s by the wall clock (median, best), the limit of multiply-adds on registers (median of runs that alternate with
- * the case's), and shares of it: by the wall clock, and by processor time, which leaves out what other processes took. GRAFT_CPU
- * forces an instruction set. Flops of attention count visible pairs. */
+ * the case's), and shares of it: by the wall clock, and by processor time, which leaves out what other processes took (median, best).
+ * GRAFT_CPU forces an instruction set. Flops of attention count visible pairs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,8 @@
 #include "ops/params.h"
 #include "quant/quant.h"
 
+enum { RUNS = 10000, ARENA = 1 << 30 };
+
 typedef struct bench {
   gr_pool *pool;
   gr_backend *backend;
@@ -22,6 +24,8 @@ typedef struct bench {
   const char *filter;
   gr_graph *graph;
   uint64_t stream;
+  char *arena;
+  size_t used;
 } bench;
 
 static double clock_of(clockid_t id)
@@ -37,13 +41,22 @@ static void *checked(void *p)
   return p;
 }
 
+/* As a plan allocates: out of one arena, on huge pages where there are any. */
+static void *storage(bench *b, size_t bytes)
+{
+  void *p = b->arena + b->used;
+  b->used += (bytes + 64 + 63) & ~(size_t)63;
+  if (b->used > ARENA) fprintf(stderr, "bench_cpu: the arena is too small\n"), exit(1);
+  return p;
+}
+
 /* ---- operands ---- */
 
 static gr_tensor *leaf(bench *b, gr_dtype t, int64_t n0, int64_t n1, int64_t n2)
 {
   const int64_t ne[GR_DIMS] = { n0, n1, n2, 1 };
   int64_t row = (int64_t)gr_row_bytes(t, n0);
-  char *data = checked(gr_alloc_aligned((size_t)(row * n1 * n2), 64));
+  char *data = storage(b, (size_t)(row * n1 * n2));
   for (int64_t r = 0; r < n1 * n2; r++) {
     float *x = checked(gr_alloc((size_t)n0 * sizeof *x));
     for (int64_t i = 0; i < n0; i++) x[i] = (float)(gr_random_uniform(1, b->stream, (uint64_t)(r * n0 + i)) - 0.5);
@@ -67,8 +80,6 @@ static gr_array array_of(const gr_tensor *t)
 }
 
 /* ---- measuring ---- */
-
-enum { RUNS = 10000 };
 
 static int ascending(const void *a, const void *b)
 {
@@ -100,12 +111,13 @@ static void measure(bench *b, const char *name, const gr_kernel_row *row, const 
     cpu[runs] = flops * 1e-9 / (c2 - c1) * threads;
   }
   double middle = median(wall, runs), top = median(limit, runs);
-  printf("| %-44s | %7.1f | %7.1f | %7.1f | %5.1f %% | %5.1f %% | %zu |\n", name, middle, wall[runs - 1], top, 100 * middle / top,
-         100 * median(cpu, runs) / median(limit_cpu, runs), runs);
+  double middle_cpu = median(cpu, runs), top_cpu = median(limit_cpu, runs);
+  printf("| %-44s | %7.1f | %7.1f | %7.1f | %5.1f %% | %5.1f %% | %5.1f %% | %zu |\n", name, middle, wall[runs - 1], top,
+         100 * middle / top, 100 * middle_cpu / top_cpu, 100 * cpu[runs - 1] / limit_cpu[runs - 1], runs);
   fflush(stdout);
 }
 
-/* The node of t; flops 0: what its cost function says. Leaves of the graph are freed. */
+/* The node of t; flops 0: what its cost function says. */
 static void run_case(bench *b, const char *name, gr_tensor *t, double flops)
 {
   gr_error e;
@@ -116,15 +128,13 @@ static void run_case(bench *b, const char *name, gr_tensor *t, double flops)
     if (n->in[i]) call.in[i] = array_of(n->in[i]);
   for (int i = 0; i < n->n_out; i++) {
     call.out[i] = array_of(n->out[i]);
-    call.out[i].data = checked(gr_alloc_aligned((size_t)gr_array_count(&call.out[i]) * sizeof(float), 64));
+    call.out[i].data = storage(b, (size_t)gr_array_count(&call.out[i]) * sizeof(float));
   }
   const gr_kernel_row *row = gr_backend_find(b->backend, &call);
-  call.scratch = checked(gr_alloc_aligned((row->scratch ? row->scratch(&call, gr_pool_threads(b->pool)) : 0) + 1, 64));
+  call.scratch = storage(b, (row->scratch ? row->scratch(&call, gr_pool_threads(b->pool)) : 0) + 1);
   gr_cost cost;
   gr_op_get(n->op)->cost(&call, &cost);
   measure(b, name, row, &call, flops > 0 ? flops : cost.flops);
-  gr_free(call.scratch);
-  for (int i = 0; i < n->n_out; i++) gr_free(call.out[i].data);
 }
 
 /* A graph of its own for each case; false when the filter leaves it out. */
@@ -137,7 +147,7 @@ static bool begin(bench *b, const char *name)
 
 static void finish(bench *b)
 {
-  for (size_t i = 0; i < b->graph->n_tensors; i++) gr_free(b->graph->tensors[i]->data);
+  b->used = 0;
   gr_graph_free(b->graph);
 }
 
@@ -254,7 +264,13 @@ int main(int argc, char **argv)
     fprintf(stderr, "bench_cpu: %s\n", e.text);
     return 1;
   }
-  printf("| %-44s | GFLOP/s | best | limit | share | by cpu time | runs |\n|---|---|---|---|---|---|---|\n", "work");
+  void *arena = NULL;
+  if (b.backend->ops->alloc(b.backend, ARENA, &arena, &e) != GR_OK) {
+    fprintf(stderr, "bench_cpu: %s\n", e.text);
+    return 1;
+  }
+  b.arena = arena;
+  printf("| %-44s | GFLOP/s | best | limit | share | by cpu time | best | runs |\n|---|---|---|---|---|---|---|---|\n", "work");
   static const gr_dtype small[] = { GR_F32, GR_F16, GR_BF16, GR_Q4_0, GR_Q4_1, GR_Q5_0, GR_Q5_1, GR_Q8_0, GR_IQ4_NL, GR_MXFP4 };
   static const gr_dtype super[] = { GR_Q2_K, GR_Q3_K, GR_Q4_K, GR_Q5_K, GR_Q6_K, GR_IQ4_XS };
   for (size_t i = 0; i < sizeof small / sizeof *small; i++) linear(&b, small[i], 1536, 1536, 512);
@@ -274,6 +290,7 @@ int main(int argc, char **argv)
   head(&b, GR_Q8_0, 49152, 576, 512);
   head(&b, GR_Q4_1, 49152, 576, 128);
   bandwidth(&b);
+  b.backend->ops->free(b.backend, arena);
   gr_backend_close(b.backend);
   gr_pool_free(b.pool);
   return 0;

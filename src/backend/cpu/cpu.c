@@ -1,7 +1,9 @@
 /* The CPU backend: host memory, one row an op, kernels of the best instruction set that runs here. */
+#define _DEFAULT_SOURCE /* madvise */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include "backend/backends.h"
 #include "base/alloc.h"
@@ -15,10 +17,25 @@ static const gr_kernel_row rows[] = {
   { .op = GR_OP_NONE },
 };
 
+/* Large allocations ask for huge pages: activations are walked by column as well as by row, and a page of 4 KiB holds one row or two. */
+static gr_status cpu_alloc(gr_backend *b, size_t bytes, void **address, gr_error *e)
+{
+#if defined(MADV_HUGEPAGE)
+  const size_t huge = (size_t)2 << 20;
+  if (bytes >= 2 * huge) {
+    *address = gr_alloc_aligned(bytes, huge);
+    if (!*address) return gr_fail_memory(e, bytes);
+    (void)madvise(*address, bytes / huge * huge, MADV_HUGEPAGE); /* only a wish: nothing depends on it */
+    return GR_OK;
+  }
+#endif
+  return gr_host_alloc(b, bytes, address, e);
+}
+
 static void cpu_close(gr_backend *b) { gr_free(b); }
 
 static const gr_backend_ops ops = {
-  .name = "cpu", .rows = rows, .host_memory = true, .alloc = gr_host_alloc, .free = gr_host_free, .close = cpu_close
+  .name = "cpu", .rows = rows, .host_memory = true, .alloc = cpu_alloc, .free = gr_host_free, .close = cpu_close
 };
 
 gr_status gr_backend_open_cpu(gr_backend **out, gr_pool *pool, gr_error *e)

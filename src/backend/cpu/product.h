@@ -8,8 +8,8 @@
  * over it. x is packed first, in blocks of up to block_rows rows. Only the tile's builder knows the direction and the type.
  *
  * Bits: an element is a chain of multiply-adds along k within a chunk, and chunk sums are added in order. Chunks follow from the
- * depth alone, so an element's bits depend on its row of x and its column of W, and on nothing else: not on threads, on how many
- * rows there are, where in a block a row stands, or how W is stored. */
+ * depth (and from whether it counts tokens) alone, so an element's bits depend on its row of x and its column of W, and on nothing else:
+ * not on threads, on how many rows there are, where in a block a row stands, or how W is stored. */
 #ifndef GR_CPU_PRODUCT_H
 #define GR_CPU_PRODUCT_H
 #include "backend/cpu/attention.h"
@@ -17,6 +17,10 @@
 #include "quant/quant.h"
 
 struct gr_cpu_isa;
+
+/* How x reaches the micro-kernel: packed first, or read where it stands because packing would cost more than it saves (few columns), or
+ * because it already has the order of packed blocks (a gradient of a factor, whose contraction runs over tokens). */
+typedef enum gr_cpu_x { GR_CPU_X_PACK, GR_CPU_X_BY_ROW, GR_CPU_X_BY_STEP } gr_cpu_x;
 
 typedef struct gr_cpu_product {
   const char *w;
@@ -33,6 +37,8 @@ typedef struct gr_cpu_product {
   int64_t rows, cols, depth;
   /* Filled in by gr_cpu_product_plan. */
   const struct gr_cpu_isa *isa;
+  gr_cpu_x x_read;
+  bool w_read;    /* W is read where it stands: floats, across, whole vectors */
   int64_t chunk;  /* of the contraction */
   int64_t unit;   /* columns: panels begin at multiples of it */
   int64_t panels; /* units are dealt evenly to them */

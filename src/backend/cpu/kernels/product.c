@@ -83,21 +83,40 @@ static void tile_across(const gr_cpu_product *p, int64_t col, int64_t cols, int6
 
 static void multiply(const gr_cpu_product *p, int64_t col, int64_t cols, int64_t block, int64_t k, int64_t deep, const float *tile)
 {
-  int64_t first = gr_block_begin(p->rows, p->blocks, block), rows = gr_block_begin(p->rows, p->blocks, block + 1) - first;
+  const int64_t f = sizeof(float), first = gr_block_begin(p->rows, p->blocks, block);
   const float *base = k ? p->y : p->base;
-  gr_micro_block m = { .a = gr_packed_at(p, block, k),
-                       .a_step = rows,
-                       .b = tile,
+  gr_micro_block m = { .b = tile,
                        .b_step = GR_COLS,
                        .b_strip = GR_COLS * deep,
                        .c = p->y + first * p->y_row + col,
                        .c_row = p->y_row,
                        .base_row = k ? p->y_row : p->base_row,
-                       .rows = rows,
+                       .rows = gr_block_begin(p->rows, p->blocks, block + 1) - first,
                        .cols = cols,
                        .steps = deep };
   if (base) m.base = base + first * m.base_row + col;
-  micro_block(GR_A_PACKED, &m);
+  if (p->w_read) {
+    m.b = (const float *)(p->w + k * p->w_row) + col;
+    m.b_step = p->w_row / f;
+    m.b_strip = GR_COLS;
+  }
+  switch (p->x_read) {
+  case GR_CPU_X_PACK:
+    m.a = gr_packed_at(p, block, k);
+    m.a_step = m.rows;
+    micro_block(GR_A_PACKED, &m);
+    break;
+  case GR_CPU_X_BY_STEP:
+    m.a = (const float *)(p->x + k * p->x_step) + first;
+    m.a_step = p->x_step / f;
+    micro_block(GR_A_PACKED, &m);
+    break;
+  case GR_CPU_X_BY_ROW:
+    m.a = (const float *)(p->x + first * p->x_row) + k;
+    m.a_step = p->x_row / f;
+    micro_block(GR_A_BY_ROW, &m);
+    break;
+  }
 }
 
 /* Columns [col, end) of the blocks [block, last) of rows. */
@@ -106,7 +125,7 @@ void GR_ISA_FN(panel)(const gr_cpu_product *p, int64_t col, int64_t end, int64_t
   int64_t cols = end - col, k = 0;
   do { /* a contraction over nothing still gives base, or zeros */
     int64_t deep = gr_min(p->chunk, p->depth - k);
-    (p->across ? tile_across : tile_along)(p, col, cols, k, deep, tile);
+    if (!p->w_read) (p->across ? tile_across : tile_along)(p, col, cols, k, deep, tile);
     for (int64_t i = block; i < last; i++) multiply(p, col, cols, i, k, deep, tile);
     k += deep;
   } while (k < p->depth);
