@@ -29,7 +29,11 @@ typedef struct gr_error {
 } gr_error;
 
 /* Stable lower-case name of a status, for logs and --json. */
-const char *gr_status_name(gr_status status);
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+const char *
+gr_status_name(gr_status status);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,188 @@
+/* The public API over the rooms: an engine is a pool, backends, a model and its adapters. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "graft/graft.h"
+#include "infer/generate.h"
+
+struct gr_engine {
+  gr_pool *pool;
+  gr_backend *backends[2];
+  size_t n_backends;
+  gr_model *model;
+  gr_adapter_use *adapters;
+  size_t n_adapters, cap;
+};
+
+const char *gr_version(void) { return GR_VERSION; }
+
+gr_status gr_engine_open(gr_engine **out, const char *path, const gr_engine_options *options, gr_error *e)
+{
+  const char *name = options && options->backend ? options->backend : "cpu";
+  *out = NULL;
+  gr_engine *g = gr_calloc(1, sizeof *g);
+  if (!g) return gr_fail_memory(e, sizeof *g);
+  gr_status s = gr_pool_create(&g->pool, options ? options->threads : 0, e);
+  if (s == GR_OK) s = gr_backend_open(&g->backends[g->n_backends], name, g->pool, e);
+  if (s == GR_OK) g->n_backends++;
+  if (s == GR_OK && strcmp(name, "cpu") != 0) {
+    s = gr_backend_open(&g->backends[g->n_backends], "cpu", g->pool, e);
+    if (s == GR_OK) g->n_backends++;
+  }
+  if (s == GR_OK) s = gr_model_open(&g->model, path, e);
+  if (s != GR_OK) {
+    gr_engine_close(g);
+    return s;
+  }
+  *out = g;
+  return GR_OK;
+}
+
+void gr_engine_drop_adapters(gr_engine *g)
+{
+  for (size_t i = 0; i < g->n_adapters; i++) gr_lora_free(g->adapters[i].lora);
+  g->n_adapters = 0;
+}
+
+void gr_engine_close(gr_engine *g)
+{
+  if (!g) return;
+  gr_engine_drop_adapters(g);
+  gr_free(g->adapters);
+  gr_model_close(g->model);
+  for (size_t i = 0; i < g->n_backends; i++) gr_backend_close(g->backends[i]);
+  gr_pool_free(g->pool);
+  gr_free(g);
+}
+
+gr_status gr_engine_add_adapter(gr_engine *g, const char *path, float scale, gr_error *e)
+{
+  if (!isfinite(scale)) return gr_fail(e, GR_ERR_USAGE, "the scale of an adapter must be a finite number");
+  if (!gr_grow((void **)&g->adapters, &g->cap, g->n_adapters + 1, sizeof *g->adapters))
+    return gr_fail_memory(e, g->cap * sizeof *g->adapters);
+  gr_adapter_use use = { .scale = scale };
+  GR_TRY(gr_lora_load(&use.lora, g->model, path, e));
+  g->adapters[g->n_adapters++] = use;
+  return GR_OK;
+}
+
+int32_t gr_engine_vocabulary(const gr_engine *g) { return gr_model_hparams(g->model)->vocab; }
+int32_t gr_engine_context(const gr_engine *g) { return gr_model_hparams(g->model)->context; }
+void gr_engine_free(void *p) { gr_free(p); }
+
+gr_status gr_engine_tokenize(const gr_engine *g, const char *text, size_t bytes, int32_t **ids, size_t *count, gr_error *e)
+{
+  gr_tokens tokens = { 0 };
+  *ids = NULL;
+  *count = 0;
+  GR_TRY(gr_tokenizer_encode(gr_model_tokenizer(g->model), text, bytes, GR_ENCODE_SPECIAL | GR_ENCODE_PARSE_CONTROL | GR_ENCODE_ONE_BOS,
+                             &tokens, e));
+  int32_t *copy = gr_alloc(tokens.count * sizeof *copy);
+  gr_status s = copy ? GR_OK : gr_fail_memory(e, tokens.count * sizeof *copy);
+  if (s == GR_OK && tokens.count) memcpy(copy, tokens.ids, tokens.count * sizeof *copy);
+  if (s == GR_OK) {
+    *ids = copy;
+    *count = tokens.count;
+  }
+  gr_tokens_free(&tokens);
+  return s;
+}
+
+static gr_session_options session_options(const gr_engine *g, int32_t context, int32_t outputs)
+{
+  return (gr_session_options){ .context = context,
+                               .outputs = outputs,
+                               .adapters = g->adapters,
+                               .n_adapters = g->n_adapters,
+                               .backends = g->backends,
+                               .n_backends = g->n_backends };
+}
+
+gr_generate_settings gr_generate_settings_default(void)
+{
+  gr_sampling p = gr_sampling_defaults();
+  return (gr_generate_settings){ .tokens_max = 128,
+                                 .temperature = p.temperature,
+                                 .top_k = p.top_k,
+                                 .top_p = p.top_p,
+                                 .min_p = p.min_p,
+                                 .repeat_penalty = p.repeat_penalty,
+                                 .seed = p.seed };
+}
+
+struct listener {
+  gr_text_callback *on_text;
+  void *ctx;
+};
+
+static bool forward_text(void *ctx, int32_t id, const char *text, size_t n)
+{
+  (void)id;
+  const struct listener *l = ctx;
+  return !l->on_text || l->on_text(l->ctx, text, n);
+}
+
+gr_status gr_engine_generate(gr_engine *g, const char *prompt, size_t bytes, const gr_generate_settings *settings,
+                             gr_text_callback *on_text, void *ctx, gr_error *e)
+{
+  gr_generate_settings preset = gr_generate_settings_default(), s = settings ? *settings : preset;
+  struct listener listener = { on_text, ctx };
+  const gr_generate_options o = {
+    .session = session_options(g, 0, 1),
+    .sampling = { .temperature = s.temperature,
+                  .top_k = s.top_k,
+                  .top_p = s.top_p,
+                  .min_p = s.min_p,
+                  .repeat_penalty = s.repeat_penalty,
+                  .repeat_last = gr_sampling_defaults().repeat_last,
+                  .seed = s.seed },
+    .most = s.tokens_max,
+    .parse_control = true,
+    .on_token = forward_text,
+    .ctx = &listener,
+  };
+  gr_generation out;
+  GR_TRY(gr_generate(g->model, prompt, bytes, &o, &out, e));
+  gr_generation_free(&out);
+  return GR_OK;
+}
+
+enum { SCORE_ROWS = 64 };
+
+static float row_nll(const float *logits, int32_t n, int32_t id)
+{
+  double top = (double)logits[0], sum = 0;
+  for (int32_t i = 1; i < n; i++) top = fmax(top, (double)logits[i]);
+  for (int32_t i = 0; i < n; i++) sum += exp((double)logits[i] - top);
+  return (float)(top + log(sum) - (double)logits[id]);
+}
+
+static gr_status score_rows(gr_session *s, int32_t vocab, const int32_t *ids, size_t count, float *logits, float *nll, gr_error *e)
+{
+  for (size_t at = 0; at + 1 < count;) {
+    int32_t take = (int32_t)(count - 1 - at < SCORE_ROWS ? count - 1 - at : SCORE_ROWS);
+    GR_TRY(gr_session_run(s, ids + at, take, logits, take, e));
+    for (int32_t i = 0; i < take; i++, at++) nll[at] = row_nll(logits + (size_t)i * (size_t)vocab, vocab, ids[at + 1]);
+  }
+  return GR_OK;
+}
+
+gr_status gr_engine_score(gr_engine *g, const int32_t *ids, size_t count, float *nll, gr_error *e)
+{
+  int32_t vocab = gr_engine_vocabulary(g);
+  if (count < 2 || count > INT32_MAX) return gr_fail(e, GR_ERR_USAGE, "scoring needs at least 2 tokens, not %zu", count);
+  if (ids[count - 1] < 0 || ids[count - 1] >= vocab)
+    return gr_fail(e, GR_ERR_USAGE, "token id %d is outside the vocabulary of %d", ids[count - 1], vocab);
+  float *logits = gr_calloc((size_t)vocab * SCORE_ROWS, sizeof(float));
+  if (!logits) return gr_fail_memory(e, (size_t)vocab * SCORE_ROWS * sizeof(float));
+  gr_session *s = NULL;
+  gr_session_options so = session_options(g, (int32_t)count, SCORE_ROWS);
+  so.batch = SCORE_ROWS;
+  gr_status status = gr_session_open(&s, g->model, &so, e);
+  if (status == GR_OK) status = score_rows(s, vocab, ids, count, logits, nll, e);
+  gr_session_close(s);
+  gr_free(logits);
+  return status;
+}
