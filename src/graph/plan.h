@@ -57,6 +57,8 @@ static inline bool gr_leaf_external(const gr_tensor *t)
 
 /* rewrite.c: fills schedule. */
 gr_status gr_plan_rewrite(gr_plan *p, gr_error *e);
+/* names.c: names what in schedule has no name. */
+gr_status gr_plan_name(gr_plan *p, gr_error *e);
 /* place.c: fills launches and places (without offsets). */
 gr_status gr_plan_place(gr_plan *p, gr_error *e);
 /* layout.c: fills offsets, arena_bytes, scratch_bytes. */

@@ -87,6 +87,7 @@ gr_status gr_plan_create(gr_plan **out, gr_graph *g, gr_tensor *const *outputs, 
   gr_status s = p->outputs ? GR_OK : gr_fail_memory(e, n_outputs * sizeof(gr_tensor *));
   if (s == GR_OK) memcpy(p->outputs, outputs, n_outputs * sizeof(gr_tensor *));
   if (s == GR_OK) s = gr_plan_rewrite(p, e);
+  if (s == GR_OK) s = gr_plan_name(p, e);
   if (s == GR_OK) s = gr_plan_place(p, e);
   if (s == GR_OK) s = gr_plan_layout(p, e);
   if (s != GR_OK) {

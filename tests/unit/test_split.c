@@ -1,97 +1,171 @@
-/* A training step split between two kinds of backend (the emulated GPU has memory and a queue of its own) gives the gradients of the
- * CPU alone, to 1e-5; and the placement report names every node. */
+/* A training step split between two backends, one of which has memory and a queue of its own, gives what one backend gives: logits, nll and
+ * every LoRA gradient of the golden models, whatever the split; and the plan says of every node where it runs. */
 #include "golden.h"
 
-/* Every second node that the emulator has a kernel for goes there, so that tensors cross both ways all the time. */
-static size_t every_second(void *ctx, const gr_node *node)
+static const char *const models[] = { "llama", "llama-scaled", "qwen2", "qwen3", "llama-wide" };
+enum { MODELS = sizeof models / sizeof *models, EMU = 0, CPU = 1, BACKENDS = 2 };
+
+/* "Within 1e-5 of the CPU alone" is the issue's; seen: at most 2.8e-6. A lost copy or a stale one is above 1e-2. */
+static const double bound = 1e-5;
+
+typedef struct split {
+  const char *name;
+  size_t (*prefer)(void *ctx, const gr_node *node);
+  bool no_fusion;
+} split;
+
+static size_t all_to_emu(void *ctx, const gr_node *n)
 {
   (void)ctx;
-  return node->id % 2 ? 0 : 1;
+  (void)n;
+  return EMU;
 }
 
-static size_t cpu_only(void *ctx, const gr_node *node)
+/* Copies around nearly every node. */
+static size_t every_other_node(void *ctx, const gr_node *n)
 {
   (void)ctx;
-  (void)node;
-  return 1;
+  return n->id % 2;
 }
 
-static size_t emu_first(void *ctx, const gr_node *node)
+static size_t every_other_layer(void *ctx, const gr_node *n)
 {
   (void)ctx;
-  (void)node;
+  return n->layer >= 0 && n->layer % 2 == 0 ? EMU : CPU;
+}
+
+static size_t backward_to_emu(void *ctx, const gr_node *n)
+{
+  (void)ctx;
+  return n->phase == GR_PHASE_BACKWARD ? EMU : CPU;
+}
+
+static const split splits[] = {
+  { "all to emu", all_to_emu, false },           { "every other node", every_other_node, false },
+  { "all to emu, unfused", all_to_emu, true },   { "every other layer", every_other_layer, true },
+  { "backward to emu", backward_to_emu, false },
+};
+enum { SPLITS = sizeof splits / sizeof *splits };
+
+static gr_backend *backends[BACKENDS];
+
+static int setup(void **state)
+{
+  gr_error e;
+  (void)state;
+  return gr_backend_open(&backends[EMU], "emu", NULL, &e) == GR_OK && gr_backend_open(&backends[CPU], "cpu", NULL, &e) == GR_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+  (void)state;
+  for (int i = 0; i < BACKENDS; i++) gr_backend_close(backends[i]);
   return 0;
 }
 
-struct gradients {
-  float **items;
-  size_t *counts, n;
-};
-
-static struct gradients step_gradients(const char *model, gr_backend **backends, size_t (*prefer)(void *, const gr_node *),
-                                       size_t on_emu_at_least)
+static void open_and_run(golden *t, const char *model, gr_backend *const *b, size_t n, const split *s)
 {
-  golden t;
-  golden_open(&t, model);
-  const gr_plan_options options = { .backends = backends, .n_backends = 2, .prefer = prefer, .poison = true };
-  golden_plan(&t, &options);
-  golden_run(&t);
-  size_t on_emu = 0, copies = 0;
-  for (size_t i = 0; i < gr_plan_launches(t.plan); i++) {
-    gr_launch_info info;
-    gr_plan_launch_info(t.plan, i, &info);
-    assert_true(info.op[0] && info.row[0] && info.backend[0]);
-    assert_non_null(info.name);
-    if (info.node) assert_non_null(strstr(info.row, info.backend));
-    on_emu += info.node && strcmp(info.backend, "emu") == 0;
-    copies += info.node == NULL;
-  }
-  assert_true(on_emu >= on_emu_at_least);
-  if (on_emu_at_least) assert_true(copies > 0);
-  struct gradients g = { gr_calloc(2 * t.mg.n_pairs, sizeof(float *)), gr_calloc(2 * t.mg.n_pairs, sizeof(size_t)), 2 * t.mg.n_pairs };
-  assert_true(g.items && g.counts);
-  for (size_t i = 0; i < g.n; i++) g.items[i] = golden_read(&t, t.grad_a[i], &g.counts[i]); /* grad_b follows grad_a */
-  golden_close(&t);
-  return g;
+  const gr_plan_options options = { .backends = b, .n_backends = n, .prefer = s->prefer, .no_fusion = s->no_fusion, .poison = true };
+  golden_open(t, model);
+  golden_plan(t, &options);
+  golden_run(t);
 }
 
-static void free_gradients(struct gradients *g)
+static double worst;
+
+static void compare(golden *got, const gr_tensor *x, golden *want, const gr_tensor *y, const char *name, const split *s)
 {
-  for (size_t i = 0; i < g->n; i++) gr_free(g->items[i]);
-  gr_free(g->items);
-  gr_free(g->counts);
+  size_t n, m;
+  float *a = golden_read(got, x, &n), *b = golden_read(want, y, &m);
+  assert_int_equal(n, m);
+  double error = golden_error(a, b, n, 1);
+  if (error > worst) worst = error;
+  if (!(error <= bound)) fail_msg("%s, split '%s': off by %.3g, more than %.3g", name, s->name, error, bound);
+  gr_free(a);
+  gr_free(b);
 }
 
-static void check_model(const char *model, gr_backend **backends, size_t (*prefer)(void *, const gr_node *))
-{
-  struct gradients want = step_gradients(model, backends, cpu_only, 0), got = step_gradients(model, backends, prefer, 20);
-  assert_int_equal(want.n, got.n);
-  for (size_t i = 0; i < want.n; i++) {
-    double error = golden_error(got.items[i], want.items[i], want.counts[i], 1);
-    if (!(error <= 1e-5)) fail_msg("%s: gradient %zu differs by %.3g", model, i, error);
-  }
-  free_gradients(&want);
-  free_gradients(&got);
-}
-
-static void split_steps_equal_the_cpu(void **state)
+static void splits_give_the_cpus_gradients(void **state)
 {
   (void)state;
-  static const char *const models[] = { "llama", "qwen2", "qwen3", "llama-scaled" };
-  gr_error e = { 0 };
-  gr_backend *backends[2] = { 0 };
-  assert_ok(gr_backend_open(&backends[0], "emu", NULL, &e), &e);
-  assert_ok(gr_backend_open(&backends[1], "cpu", NULL, &e), &e);
-  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-    check_model(models[i], backends, every_second);
-    check_model(models[i], backends, emu_first);
+  for (int i = 0; i < MODELS; i++)
+    for (int k = 0; k < (i ? 2 : SPLITS); k++) { /* every split of the first model, two of the others */
+      const split *s = &splits[k], whole = { "none", NULL, s->no_fusion };
+      golden cpu, both;
+      open_and_run(&cpu, models[i], &backends[CPU], 1, &whole);
+      open_and_run(&both, models[i], backends, BACKENDS, s);
+      compare(&both, both.mg.logits, &cpu, cpu.mg.logits, "logits", s);
+      compare(&both, both.mg.nll, &cpu, cpu.mg.nll, "nll", s);
+      for (size_t p = 0; p < cpu.mg.n_pairs; p++) {
+        const char *name = gr_lora_pair_at(cpu.lora, p)->name;
+        compare(&both, both.grad_a[p], &cpu, cpu.grad_a[p], name, s);
+        compare(&both, both.grad_b[p], &cpu, cpu.grad_b[p], name, s);
+      }
+      golden_close(&both);
+      golden_close(&cpu);
+    }
+  print_message("# worst error %.2g\n", worst);
+}
+
+static bool runs_on_emu(gr_op_id op)
+{
+  for (const gr_kernel_row *r = backends[EMU]->ops->rows; r->op != GR_OP_NONE; r++)
+    if (r->op == op) return true;
+  return false;
+}
+
+/* Each launch says op, backend, row and what it gives. With everything wished onto the emulator, every op that it has runs there, and what
+ * is left to the CPU is what it has no kernel for. */
+static void every_node_says_where_it_runs(void **state)
+{
+  (void)state;
+  for (int i = 0; i < MODELS; i++) {
+    golden t;
+    size_t nodes[BACKENDS] = { 0 }, copies = 0;
+    open_and_run(&t, models[i], backends, BACKENDS, &splits[0]);
+    for (size_t k = 0; k < gr_plan_launches(t.plan); k++) {
+      gr_launch_info info;
+      gr_plan_launch_info(t.plan, k, &info);
+      assert_true(info.op && info.op[0] && info.backend && info.backend[0] && info.row && info.row[0]);
+      assert_true(info.name && info.name[0]);
+      if (!info.node) {
+        copies++;
+        continue;
+      }
+      assert_non_null(strstr(info.row, info.backend));
+      int where = strcmp(info.backend, "emu") == 0 ? EMU : CPU;
+      nodes[where]++;
+      if (where == CPU && runs_on_emu(info.node->op)) fail_msg("%s (%s) fell to the CPU", info.name, info.op);
+    }
+    assert_true(nodes[EMU] > nodes[CPU] && nodes[CPU] > 0 && copies > 0);
+    golden_close(&t);
   }
-  gr_backend_close(backends[0]);
-  gr_backend_close(backends[1]);
+}
+
+/* A run that stops after any launch and goes on gives the same bits, with a queue in between too. */
+static void stopping_anywhere_changes_nothing(void **state)
+{
+  (void)state;
+  gr_error e = { 0 };
+  golden t;
+  size_t n;
+  open_and_run(&t, "llama", backends, BACKENDS, &splits[1]);
+  float *want = golden_read(&t, t.grad_a[0], &n);
+  for (size_t cursor = 0, step = 1; cursor < gr_plan_launches(t.plan); step = step % 5 + 1)
+    assert_ok(gr_plan_run(t.plan, &cursor, step, &e), &e);
+  float *got = golden_read(&t, t.grad_a[0], &n);
+  assert_memory_equal(got, want, n * sizeof *got);
+  gr_free(got);
+  gr_free(want);
+  golden_close(&t);
 }
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = { cmocka_unit_test(split_steps_equal_the_cpu) };
-  return cmocka_run_group_tests_name("split", tests, NULL, NULL);
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(splits_give_the_cpus_gradients),
+    cmocka_unit_test(every_node_says_where_it_runs),
+    cmocka_unit_test(stopping_anywhere_changes_nothing),
+  };
+  return cmocka_run_group_tests_name("split", tests, setup, teardown);
 }

@@ -208,7 +208,7 @@ void gr_fiber_switch(gr_fiber *from, gr_fiber *to)
 
 bool gr_fiber_stack_intact(const gr_fiber *f)
 {
-  for (size_t i = 0; i < CANARY_BYTES; i++)
-    if (f->stack[i] != CANARY) return false;
-  return true;
+  unsigned char intact[CANARY_BYTES];
+  memset(intact, CANARY, sizeof intact);
+  return memcmp(f->stack, intact, sizeof intact) == 0;
 }

@@ -170,18 +170,17 @@ static gr_status shared_check(gr_emu_machine *m)
   return GR_OK;
 }
 
-static const char *describe(const emu_thread *t, char *text, size_t size)
+static void describe(const emu_thread *t, char *text, size_t size)
 {
   if (t->state == DONE) snprintf(text, size, "thread %u has finished", t->head.tid);
   else
     snprintf(text, size, "thread %u waits %s %s:%d", t->head.tid, t->state == AT_BARRIER ? "at the barrier of" : "for its lane group at",
              file_name(t->file), t->line);
-  return text;
 }
 
 static bool same_place(const emu_thread *a, const emu_thread *b)
 {
-  return a->state == b->state && (a->state == DONE || (a->line == b->line && strcmp(a->file, b->file) == 0));
+  return a->state == b->state && (a->state == DONE || (a->line == b->line && (a->file == b->file || strcmp(a->file, b->file) == 0)));
 }
 
 /* Lane groups that have arrived whole at one operation exchange their values and go on. */
@@ -204,13 +203,13 @@ static bool release_lanes(gr_emu_machine *m, uint32_t size)
   return released;
 }
 
-/* The first thread that does not stand where t does: of its lane group if it waits for that, else of the group. NULL: all do. */
-static const emu_thread *find_stray(const gr_emu_machine *m, const emu_thread *t, uint32_t size)
+/* A thread that does not stand where t does, of its lane group if t waits for that, else of the group. NULL: there is none. */
+static const emu_thread *find_stray(const gr_emu_machine *m, const emu_thread *t)
 {
-  uint32_t first = t->state == AT_LANES ? t->head.tid / m->lanes * m->lanes : 0;
-  uint32_t end = t->state == AT_LANES ? first + m->lanes : size;
-  for (uint32_t i = first; i < end; i++)
-    if (!same_place(t, m->thread + i)) return m->thread + i;
+  if (t->state != AT_LANES) return same_place(t, m->thread) ? NULL : m->thread;
+  const emu_thread *lane = m->thread + t->head.tid / m->lanes * m->lanes;
+  for (uint32_t i = 0; i < m->lanes; i++)
+    if (!same_place(t, lane + i)) return lane + i;
   return NULL;
 }
 
@@ -218,10 +217,12 @@ static const emu_thread *find_stray(const gr_emu_machine *m, const emu_thread *t
 static gr_status release_group(gr_emu_machine *m, uint32_t size)
 {
   for (uint32_t i = 0; i < size; i++) {
-    const emu_thread *t = m->thread + i, *stray = find_stray(m, t, size);
+    const emu_thread *t = m->thread + i, *stray = find_stray(m, t);
+    if (!stray) continue;
     char a[96], b[96];
-    if (stray)
-      return gr_fail(&m->error, GR_ERR_DEVICE, "its threads diverge: %s while %s", describe(t, a, sizeof a), describe(stray, b, sizeof b));
+    describe(stray < t ? stray : t, a, sizeof a);
+    describe(stray < t ? t : stray, b, sizeof b);
+    return gr_fail(&m->error, GR_ERR_DEVICE, "its threads diverge: %s while %s", a, b);
   }
   if (m->thread->state == AT_BARRIER)
     for (uint32_t i = 0; i < size; i++) m->thread[i].state = READY;
