@@ -80,6 +80,7 @@ const gr_op gr_op_add = {
   .inputs_min = 2,
   .inputs_max = 2,
   .outputs = 1,
+  .flags = GR_OP_ALIAS,
   .infer = infer,
   .backward = backward,
   .reference = reference,

@@ -83,6 +83,7 @@ const gr_op gr_op_mul = {
   .inputs_min = 2,
   .inputs_max = 2,
   .outputs = 1,
+  .flags = GR_OP_ALIAS,
   .saves_in = 3,
   .infer = infer,
   .backward = backward,

@@ -61,6 +61,7 @@ const gr_op gr_op_scale = {
   .inputs_min = 1,
   .inputs_max = 1,
   .outputs = 1,
+  .flags = GR_OP_ALIAS,
   .params_bytes = sizeof(struct gr_scale_params),
   .infer = infer,
   .backward = backward,

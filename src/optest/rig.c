@@ -145,6 +145,22 @@ gr_status gr_rig_reset(gr_rig *r, gr_error *e)
   return poison(r->backend, &r->scratch, e);
 }
 
+bool gr_rig_can_alias(const gr_rig *r, const gr_node *node)
+{
+  const gr_array *x = &r->call.in[0], *y = &r->call.out[0];
+  return (gr_op_get(node->op)->flags & GR_OP_ALIAS) && !r->in_place && x->dtype == y->dtype && gr_shape_equal(x->ne, y->ne) &&
+         gr_tensor_contiguous(node->in[0]);
+}
+
+gr_status gr_rig_alias(gr_rig *r, const gr_interp *it, const gr_node *node, gr_error *e)
+{
+  gr_array x = gr_interp_array(it, node->in[0]);
+  size_t bytes;
+  if (!gr_array_extent(x.dtype, x.ne, x.nb, &bytes)) return gr_fail_memory(e, SIZE_MAX);
+  r->call.in[0].data = r->call.out[0].data;
+  return put(r->backend, r->call.out[0].data, x.data, bytes, e);
+}
+
 gr_status gr_rig_run(gr_rig *r, gr_error *e)
 {
   GR_TRY(r->row->run(r->backend, &r->call, e));
