@@ -12,10 +12,12 @@ static struct {
   bool fail_rest; /* and all after it */
   size_t failed;
   long live;
+  size_t bytes; /* asked for, in sum */
 } allocations;
 
-static bool allocation_fails(void)
+static bool allocation_fails(size_t bytes)
 {
+  allocations.bytes += bytes;
   allocations.seen++;
   bool fails =
       allocations.fail_at && (allocations.fail_rest ? allocations.seen >= allocations.fail_at : allocations.seen == allocations.fail_at);
@@ -29,13 +31,13 @@ static void *counted(void *p)
   return p;
 }
 
-static void *failing_malloc(size_t n) { return allocation_fails() ? NULL : counted(malloc(n)); }
-static void *failing_calloc(size_t n, size_t size) { return allocation_fails() ? NULL : counted(calloc(n, size)); }
-static void *failing_aligned(size_t align, size_t n) { return allocation_fails() ? NULL : counted(aligned_alloc(align, n)); }
+static void *failing_malloc(size_t n) { return allocation_fails(n) ? NULL : counted(malloc(n)); }
+static void *failing_calloc(size_t n, size_t size) { return allocation_fails(n * size) ? NULL : counted(calloc(n, size)); }
+static void *failing_aligned(size_t align, size_t n) { return allocation_fails(n) ? NULL : counted(aligned_alloc(align, n)); }
 
 static void *failing_realloc(void *p, size_t n)
 {
-  if (allocation_fails()) return NULL;
+  if (allocation_fails(n)) return NULL;
   void *q = realloc(p, n);
   allocations.live += q && !p;
   return q;
@@ -61,7 +63,7 @@ static void counted_free(void *p)
 
 static inline void allocations_fail(size_t at, bool rest)
 {
-  allocations.seen = allocations.failed = 0;
+  allocations.seen = allocations.failed = allocations.bytes = 0;
   allocations.fail_at = at;
   allocations.fail_rest = rest;
 }

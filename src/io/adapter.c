@@ -19,11 +19,13 @@ struct gr_adapter {
   size_t count;
 };
 
-static const char *text_of(const gr_gguf *g, const char *key, gr_gguf_str *s)
+/* A short text that stands in sentences; what is not one is refused. */
+static gr_status read_name(const gr_gguf *g, const char *key, gr_gguf_str *s, gr_error *e)
 {
-  *s = (gr_gguf_str){ "", 0 };
-  gr_gguf_string(g, key, GR_GGUF_OPTIONAL, s, NULL);
-  return s->data;
+  GR_TRY(gr_gguf_string(g, key, GR_GGUF_REQUIRED, s, e));
+  if (gr_gguf_name_ok((const uint8_t *)s->data, s->len, GR_GGUF_NAME_MAX)) return GR_OK;
+  return gr_fail(e, GR_ERR_FORMAT, "%s: metadata key '%s' is not 1 to %d printable ASCII characters", gr_gguf_path(g), key,
+                 GR_GGUF_NAME_MAX);
 }
 
 /* Says what the file is: an adapter of the kind we apply, for which architecture, scaled how. */
@@ -32,17 +34,16 @@ static gr_status read_metadata(gr_adapter *a, gr_error *e)
   const gr_gguf *g = a->file;
   const char *path = gr_gguf_path(g);
   gr_gguf_str type, kind;
-  text_of(g, "general.type", &type);
-  if (!gr_gguf_str_is(type, "adapter"))
-    return gr_fail(e, GR_ERR_FORMAT, "%s is not an adapter: its general.type is '%.*s', not 'adapter'%s", path,
-                   (int)(type.len < 60 ? type.len : 60), type.data,
+  if (!gr_gguf_find(g, "general.type"))
+    return gr_fail(e, GR_ERR_FORMAT, "%s is not an adapter: it has no general.type%s", path,
                    gr_gguf_find(g, "tokenizer.ggml.model") ? " (it looks like a model)" : "");
-  GR_TRY(gr_gguf_string(g, "adapter.type", GR_GGUF_REQUIRED, &kind, e));
+  GR_TRY(read_name(g, "general.type", &type, e));
+  if (!gr_gguf_str_is(type, "adapter"))
+    return gr_fail(e, GR_ERR_FORMAT, "%s is not an adapter: its general.type is '%.*s'", path, (int)type.len, type.data);
+  GR_TRY(read_name(g, "adapter.type", &kind, e));
   if (!gr_gguf_str_is(kind, "lora"))
-    return gr_fail(e, GR_ERR_UNSUPPORTED, "%s is an adapter of type '%.*s'; only 'lora' is supported", path,
-                   (int)(kind.len < 60 ? kind.len : 60), kind.data);
-  GR_TRY(gr_gguf_string(g, "general.architecture", GR_GGUF_REQUIRED, &a->architecture, e));
-  if (!a->architecture.len) return gr_fail(e, GR_ERR_FORMAT, "%s: general.architecture is empty", path);
+    return gr_fail(e, GR_ERR_UNSUPPORTED, "%s is an adapter of type '%.*s'; only 'lora' is supported", path, (int)kind.len, kind.data);
+  GR_TRY(read_name(g, "general.architecture", &a->architecture, e));
   GR_TRY(gr_gguf_f64(g, "adapter.lora.alpha", GR_GGUF_OPTIONAL, 0, (double)FLT_MAX, &a->alpha, e));
   /* Such an adapter applies only after its invocation tokens; applying it everywhere would be wrong without a word. */
   const gr_gguf_kv *tokens = gr_gguf_find(g, "adapter.alora.invocation_tokens");
@@ -198,9 +199,8 @@ gr_status gr_adapter_check(const gr_adapter *a, const gr_gguf *base, gr_error *e
   GR_TRY(gr_gguf_string(base, "general.architecture", GR_GGUF_REQUIRED, &architecture, e));
   const gr_gguf_str *ours = &a->architecture;
   if (architecture.len != ours->len || memcmp(architecture.data, ours->data, ours->len) != 0)
-    return gr_fail(e, GR_ERR_MISMATCH, "%s is for models of architecture '%.*s', but %s is '%.*s'", gr_gguf_path(a->file),
-                   (int)(ours->len < 60 ? ours->len : 60), ours->data, gr_gguf_path(base),
-                   (int)(architecture.len < 60 ? architecture.len : 60), architecture.data);
+    return gr_fail(e, GR_ERR_MISMATCH, "%s is for models of architecture '%.*s', but %s is '%.*s'", gr_gguf_path(a->file), (int)ours->len,
+                   ours->data, gr_gguf_path(base), (int)(architecture.len < 60 ? architecture.len : 60), architecture.data);
   for (size_t i = 0; i < a->count; i++) GR_TRY(check_pair(a, &a->pairs[i], base, e));
   return GR_OK;
 }

@@ -119,8 +119,8 @@ static gr_status split_read(const gr_gguf_part *part, uint64_t *count, uint64_t 
                    part->path, (unsigned)no + 1, (unsigned)n, suffix);
   *prefix = length - ending;
   if (no != 0)
-    return gr_fail(e, GR_ERR_USAGE, "%s is part %u of a model split in %u files; name the first part, %.*s%s", part->path, (unsigned)no + 1,
-                   (unsigned)n, (int)*prefix, part->path, first);
+    return gr_fail(e, GR_ERR_UNSUPPORTED, "%s is part %u of a model split in %u files; name the first part, %.*s%s", part->path,
+                   (unsigned)no + 1, (unsigned)n, (int)*prefix, part->path, first);
   if (!has_total) return gr_fail(e, GR_ERR_FORMAT, "%s: split.count is %u but split.tensors.count is missing", part->path, (unsigned)n);
   *count = n;
   return GR_OK;

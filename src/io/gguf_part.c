@@ -122,7 +122,7 @@ static gr_status parse_name(parser *p, const char *what, uint64_t number, uint64
 static gr_status check_bools(parser *p, const gr_gguf_kv *kv)
 {
   for (size_t i = 0; i < kv->bytes; i++)
-    if (kv->data[i] > 1) return gr_fail(p->e, GR_ERR_FORMAT, "key '%s' holds %u where a truth value is 0 or 1", kv->key, kv->data[i]);
+    if (kv->data[i] > 1) return gr_fail(p->e, GR_ERR_FORMAT, "key '%.100s' holds %u where a truth value is 0 or 1", kv->key, kv->data[i]);
   return GR_OK;
 }
 
@@ -132,7 +132,7 @@ static gr_status parse_elements(parser *p, gr_gguf_kv *kv)
   size_t each = kv->type == GR_GGUF_STRING ? 8 : gr_gguf_scalar_bytes(kv->type);
   size_t left = gr_cursor_left(&p->in), at = p->in.at;
   if (kv->count > left / each)
-    return gr_fail(p->e, GR_ERR_FORMAT, "key '%s' at byte %zu announces %llu values of type %s, but only %zu bytes of the file remain",
+    return gr_fail(p->e, GR_ERR_FORMAT, "key '%.100s' at byte %zu announces %llu values of type %s, but only %zu bytes of the file remain",
                    kv->key, at, (unsigned long long)kv->count, gr_gguf_type_name(kv->type), left);
   kv->data = p->in.data + at;
   if (kv->type != GR_GGUF_STRING) {
@@ -144,7 +144,7 @@ static gr_status parse_elements(parser *p, gr_gguf_kv *kv)
     uint64_t len;
     size_t string_at = p->in.at;
     if (!take_string(&p->in, &len))
-      return gr_fail(p->e, GR_ERR_FORMAT, "string %llu of key '%s' (at byte %zu) is %llu bytes long, past the end of the file",
+      return gr_fail(p->e, GR_ERR_FORMAT, "string %llu of key '%.100s' (at byte %zu) is %llu bytes long, past the end of the file",
                      (unsigned long long)i, kv->key, string_at, (unsigned long long)len);
   }
   kv->bytes = p->in.at - at;
@@ -163,8 +163,8 @@ static gr_status parse_pair(parser *p, uint64_t number, gr_gguf_kv *kv)
   }
   if (p->in.failed) return fail_end(p, "metadata pair", number);
   if (type == GR_GGUF_ARRAY)
-    return gr_fail(p->e, GR_ERR_UNSUPPORTED, "key '%s' is an array of arrays, which no GGUF writer makes", kv->key);
-  if (type >= GR_GGUF_TYPE_COUNT) return gr_fail(p->e, GR_ERR_FORMAT, "key '%s' has the unknown value type %u", kv->key, type);
+    return gr_fail(p->e, GR_ERR_UNSUPPORTED, "key '%.100s' is an array of arrays, which no GGUF writer makes", kv->key);
+  if (type >= GR_GGUF_TYPE_COUNT) return gr_fail(p->e, GR_ERR_FORMAT, "key '%.100s' has the unknown value type %u", kv->key, type);
   kv->type = (gr_gguf_type)type;
   return parse_elements(p, kv);
 }
@@ -202,7 +202,7 @@ static gr_status parse_metadata(parser *p, uint64_t n)
   if (n) qsort(part->kv_index, (size_t)n, sizeof *part->kv_index, compare_keys);
   for (size_t i = 1; i < n; i++)
     if (compare_keys(&part->kv_index[i - 1], &part->kv_index[i]) == 0)
-      return gr_fail(p->e, GR_ERR_FORMAT, "key '%s' stands in the file twice", part->kv_index[i]->key);
+      return gr_fail(p->e, GR_ERR_FORMAT, "key '%.100s' stands in the file twice", part->kv_index[i]->key);
   return GR_OK;
 }
 

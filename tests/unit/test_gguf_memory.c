@@ -110,8 +110,50 @@ static void failing_allocations_are_survived(void **state)
   scratch_close(&dir);
 }
 
+/* What opening costs is in proportion to the file, whatever stands in it: thousands of the smallest tensors and pairs, one long
+ * array, one long string; and a file that announces much and holds little costs next to nothing. */
+static void memory_stays_in_proportion_to_the_file(void **state)
+{
+  (void)state;
+  enum { N = 20000 };
+  for (int shape = 0; shape < 5; shape++) {
+    gr_error e = { 0 };
+    gr_gguf_writer *w = NULL;
+    gr_gguf *g = NULL;
+    gr_buf bytes = { 0 };
+    gr_gguf_str *strings = gr_calloc(N, sizeof *strings);
+    char name[16];
+    assert_true(strings && gr_gguf_writer_create(&w, &e) == GR_OK);
+    for (int i = 0; i < N && shape < 2; i++) {
+      snprintf(name, sizeof name, "%d", i);
+      if (shape == 0) gr_gguf_add_data(w, name, GR_I8, 0, NULL, sample_bytes);
+      else gr_gguf_put_bool(w, name, true);
+    }
+    if (shape == 2) gr_gguf_put_strs(w, "a", strings, N);
+    if (shape >= 3) gr_gguf_put_array(w, "a", GR_GGUF_U8, strings, N);
+    assert_ok(gr_gguf_writer_encode(w, &bytes, &e), &e);
+    gr_gguf_writer_free(w);
+    gr_free(strings);
+    if (shape == 4) { /* announces as many pairs as the file could hold */
+      uint64_t pairs = bytes.len / 14 - 2;
+      memcpy(bytes.data + 16, &pairs, sizeof pairs);
+    }
+    allocations_fail(0, false);
+    gr_status s = gr_gguf_open_memory(&g, bytes.data, bytes.len, "proportion", &e);
+    size_t asked = allocations.bytes;
+    if (shape < 4) assert_ok(s, &e);
+    else assert_int_equal(s, GR_ERR_FORMAT);
+    if (asked > 8 * bytes.len + 65536) fail_msg("shape %d: %zu bytes are allocated for a file of %zu", shape, asked, bytes.len);
+    gr_gguf_close(g);
+    gr_buf_free(&bytes);
+  }
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = { cmocka_unit_test(failing_allocations_are_survived) };
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(failing_allocations_are_survived),
+    cmocka_unit_test(memory_stays_in_proportion_to_the_file),
+  };
   return cmocka_run_group_tests_name("gguf memory", tests, NULL, NULL);
 }
