@@ -8,15 +8,18 @@
 
 typedef gr_status run_fn(scratch *dir, gr_error *e);
 
-static gr_status run_open(scratch *dir, gr_error *e)
+static gr_status open_one(const char *path, gr_error *e)
 {
   gr_gguf *g;
-  GR_TRY(gr_gguf_open(&g, scratch_path(dir, "model.gguf"), e));
+  GR_TRY(gr_gguf_open(&g, path, e));
   gr_status s = gr_gguf_check_types(g, e);
   if (s == GR_OK) s = gr_gguf_check_finite(g, NULL, e);
   gr_gguf_close(g);
   return s;
 }
+
+static gr_status run_open(scratch *dir, gr_error *e) { return open_one(scratch_path(dir, "model.gguf"), e); }
+static gr_status run_many(scratch *dir, gr_error *e) { return open_one(scratch_path(dir, "many.gguf"), e); }
 
 static gr_status run_split(scratch *dir, gr_error *e)
 {
@@ -48,6 +51,22 @@ static gr_status run_encode(scratch *dir, gr_error *e)
   gr_status s = gr_gguf_writer_encode(w, &bytes, e);
   gr_gguf_writer_free(w);
   gr_buf_free(&bytes);
+  return s;
+}
+
+/* Enough names that keeping them takes more than one allocation. */
+static gr_status save_many(const char *path, gr_error *e)
+{
+  gr_gguf_writer *w;
+  GR_TRY(gr_gguf_writer_create(&w, e));
+  char name[64];
+  for (int i = 0; i < 4000; i++) {
+    snprintf(name, sizeof name, "a.long.name.that.is.one.of.very.many.%d", i);
+    if (i % 2) gr_gguf_put_bool(w, name, true);
+    else gr_gguf_add_data(w, name, GR_I8, 0, NULL, sample_bytes);
+  }
+  gr_status s = gr_gguf_writer_save(w, path, e);
+  gr_gguf_writer_free(w);
   return s;
 }
 
@@ -96,10 +115,12 @@ static void failing_allocations_are_survived(void **state)
   gr_error e = { 0 };
   assert_ok(sample_model_save(scratch_path(&dir, "model.gguf"), 32, &e), &e);
   assert_ok(sample_adapter_save(scratch_path(&dir, "adapter.gguf"), &e), &e);
+  assert_ok(save_many(scratch_path(&dir, "many.gguf"), &e), &e);
   assert_ok(save_part(scratch_path(&dir, "p-00001-of-00002.gguf"), 0, &e), &e);
   assert_ok(save_part(scratch_path(&dir, "p-00002-of-00002.gguf"), 1, &e), &e);
   for (int rest = 0; rest < 2; rest++) {
     assert_true(fail_each(&dir, "open", run_open, rest, 0) >= 8);
+    assert_true(fail_each(&dir, "many", run_many, rest, 0) > fail_each(&dir, "open", run_open, rest, 0));
     assert_true(fail_each(&dir, "split", run_split, rest, 0) >= 12);
     assert_true(fail_each(&dir, "adapter", run_adapter, rest, 0) >= 10);
     assert_true(fail_each(&dir, "encode", run_encode, rest, 0) >= 10);

@@ -21,6 +21,8 @@ typedef enum field_kind {
   COUNT,
   VALUE_TYPE,
   ELEMENT_TYPE,
+  TRUTH,
+  ALIGNMENT,
   DIMS,
   DIM,
   TYPE,
@@ -65,11 +67,12 @@ static void note_text(image *m, field_kind kind, size_t *at)
   *at += n;
 }
 
-static void note_value(image *m, size_t *at, uint64_t type, uint64_t count)
+static void note_value(image *m, size_t *at, field_kind kind, uint64_t type, uint64_t count)
 {
   static const size_t bytes[] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
   for (uint64_t i = 0; i < count; i++) {
     if (type == GR_GGUF_STRING) note_text(m, STRING_LEN, at);
+    else if (type == GR_GGUF_BOOL || kind == ALIGNMENT) note(m, kind, at, bytes[type]);
     else *at += bytes[type];
   }
 }
@@ -80,13 +83,14 @@ static void note_fields(image *m)
   note(m, VERSION, &at, 4);
   uint64_t tensors = note(m, TENSORS, &at, 8), pairs = note(m, PAIRS, &at, 8);
   for (uint64_t i = 0; i < pairs; i++) {
+    field_kind kind = memcmp(m->bytes + at + 8, "general.alignment", 17) == 0 ? ALIGNMENT : TRUTH;
     note_text(m, KEY_LEN, &at);
     uint64_t type = note(m, VALUE_TYPE, &at, 4), count = 1;
     if (type == GR_GGUF_ARRAY) {
       type = note(m, ELEMENT_TYPE, &at, 4);
       count = note(m, COUNT, &at, 8);
     }
-    note_value(m, &at, type, count);
+    note_value(m, &at, kind, type, count);
   }
   for (uint64_t i = 0; i < tensors; i++) {
     m->names_at[m->name_count++] = at + 8;
@@ -157,6 +161,8 @@ static int verdict(const image *m, const field *f, uint64_t v)
   case COUNT: return v > m->size ? -1 : 0;
   case VALUE_TYPE: return v > GR_GGUF_F64 ? -1 : 0;
   case ELEMENT_TYPE: return v > GR_GGUF_F64 || v == GR_GGUF_ARRAY ? -1 : 0;
+  case TRUTH: return v > 1 ? -1 : 1;
+  case ALIGNMENT: return v < 8 || (v & (v - 1)) ? -1 : 0;
   case DIMS: return v > 4 ? -1 : 0;
   case DIM: return v == 0 || v > 8 * m->size ? -1 : 0;
   case TYPE: return gr_dtype_from_ggml((uint32_t)v, &dtype) || (v >= 16 && v < 43) ? 0 : -1;
@@ -211,7 +217,7 @@ static void every_field_at_its_extremes(image *m)
     uint64_t old = get(m, f->at, f->width), near[] = { old - 1, old + 1, old * 2, old + m->size, m->size - f->at, m->size, ~old };
     for (size_t j = 0; j < EXTREMES + sizeof near / sizeof *near; j++) {
       uint64_t v = j < EXTREMES ? extremes[j] : near[j - EXTREMES];
-      if (f->width == 4) v &= UINT32_MAX;
+      if (f->width < 8) v &= (UINT64_C(1) << 8 * f->width) - 1;
       for (size_t b = 0; b < f->width; b++) m->bytes[f->at + b] = (uint8_t)(v >> (8 * b));
       gr_error e;
       bool ok = opens(m->bytes, m->size, &e);
@@ -353,6 +359,27 @@ static void names_twice_and_data_overlapping(void **state)
   with_samples(duplicates_and_overlaps);
 }
 
+/* The least that can overlap: the last byte of one tensor is the first of the next. */
+static void overlap_of_one_byte(void **state)
+{
+  (void)state;
+  gr_error e = { 0 };
+  gr_gguf_writer *w = NULL;
+  gr_buf bytes = { 0 };
+  assert_ok(gr_gguf_writer_create(&w, &e), &e);
+  gr_gguf_add_data(w, "first", GR_I8, 1, (int64_t[]){ 33 }, sample_bytes);
+  gr_gguf_add_data(w, "second", GR_I8, 1, (int64_t[]){ 32 }, sample_bytes);
+  assert_ok(gr_gguf_writer_encode(w, &bytes, &e), &e);
+  gr_gguf_writer_free(w);
+  image m = { .bytes = (uint8_t *)bytes.data, .size = bytes.len };
+  note_fields(&m);
+  const field *offset = &m.fields[m.field_count - 1];
+  assert_true(offset->kind == OFFSET && get(&m, offset->at, 8) == 64);
+  m.bytes[offset->at] = 32;
+  refuse(&m, "'first' and 'second' overlap");
+  gr_buf_free(&bytes);
+}
+
 /* Tensor names of one length are rare in the samples: a file with many, each in turn made a copy of another. */
 static void tensor_names_twice(void **state)
 {
@@ -384,9 +411,13 @@ static void tensor_names_twice(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(fields_set_to_extremes),           cmocka_unit_test(files_cut_anywhere),
-    cmocka_unit_test(bytes_changed_anywhere),           cmocka_unit_test(many_changes_at_once),
-    cmocka_unit_test(names_twice_and_data_overlapping), cmocka_unit_test(tensor_names_twice),
+    cmocka_unit_test(fields_set_to_extremes),
+    cmocka_unit_test(files_cut_anywhere),
+    cmocka_unit_test(bytes_changed_anywhere),
+    cmocka_unit_test(many_changes_at_once),
+    cmocka_unit_test(names_twice_and_data_overlapping),
+    cmocka_unit_test(overlap_of_one_byte),
+    cmocka_unit_test(tensor_names_twice),
   };
   return cmocka_run_group_tests_name("gguf mutation", tests, NULL, NULL);
 }
