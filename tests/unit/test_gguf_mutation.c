@@ -380,6 +380,30 @@ static void overlap_of_one_byte(void **state)
   gr_buf_free(&bytes);
 }
 
+/* Without tensors there is no offset to betray a wrong alignment. */
+static void alignment_alone(void **state)
+{
+  (void)state;
+  gr_error e = { 0 };
+  gr_gguf_writer *w = NULL;
+  gr_buf bytes = { 0 };
+  assert_ok(gr_gguf_writer_create(&w, &e), &e);
+  gr_gguf_writer_set_alignment(w, 64);
+  assert_ok(gr_gguf_writer_encode(w, &bytes, &e), &e);
+  gr_gguf_writer_free(w);
+  image m = { .bytes = (uint8_t *)bytes.data, .size = bytes.len };
+  note_fields(&m);
+  const field *alignment = &m.fields[m.field_count - 1];
+  assert_true(alignment->kind == ALIGNMENT && get(&m, alignment->at, 4) == 64);
+  static const uint8_t values[] = { 8, 16, 128, 0, 1, 2, 4, 7, 12, 24, 48, 96, 255 };
+  for (size_t i = 0; i < sizeof values; i++) {
+    m.bytes[alignment->at] = values[i];
+    if (i >= 3) refuse(&m, "not a power of two from 8");
+    else assert_true(opens(m.bytes, m.size, &e));
+  }
+  gr_buf_free(&bytes);
+}
+
 /* Tensor names of one length are rare in the samples: a file with many, each in turn made a copy of another. */
 static void tensor_names_twice(void **state)
 {
@@ -417,6 +441,7 @@ int main(void)
     cmocka_unit_test(many_changes_at_once),
     cmocka_unit_test(names_twice_and_data_overlapping),
     cmocka_unit_test(overlap_of_one_byte),
+    cmocka_unit_test(alignment_alone),
     cmocka_unit_test(tensor_names_twice),
   };
   return cmocka_run_group_tests_name("gguf mutation", tests, NULL, NULL);
