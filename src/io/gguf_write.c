@@ -221,8 +221,7 @@ static gr_status put_bytes(gr_gguf_sink *sink, const void *bytes, size_t n, gr_e
 
 gr_status gr_gguf_sink_write(gr_gguf_sink *sink, const void *bytes, size_t n, gr_error *e)
 {
-  if (n > sink->left)
-    return gr_fail(e, GR_ERR_USAGE, "tensor '%s': %zu bytes too many for its shape and type", sink->name, n - sink->left);
+  if (n > sink->left) return gr_fail(e, GR_ERR_USAGE, "tensor '%s': %zu bytes too many for its shape and type", sink->name, n - sink->left);
   sink->left -= n;
   return put_bytes(sink, bytes, n, e);
 }
