@@ -70,7 +70,7 @@ static int parse(gr_optest *o, int argc, char **argv, FILE *err)
         return fprintf(err, "%s: '%s' is not a number\n", arg, value), 2;
       else if (is(arg, "--seed", NULL)) o->seed = n;
       else o->threads = (int)n;
-    } else return fprintf(err, "ops: unknown option '%s'\n%s", arg, usage), 2;
+    } else return fprintf(err, "graft: ops has no option '%s'\n%s", arg, usage), 2;
   }
   return 0;
 }
@@ -88,13 +88,15 @@ int gr_optest_main(int argc, char **argv, FILE *out, FILE *err)
   gr_optest o = { .out = out, .seed = 42 };
   gr_error e = { 0 };
   if (argc < 1) return fputs(usage, err), 2;
+  for (int i = 0; i < argc; i++)
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return fputs(usage, out), 0;
   for (size_t m = 0; m < sizeof modes / sizeof *modes; m++) {
     if (strcmp(argv[0], modes[m].name) != 0) continue;
     int wrong = parse(&o, argc, argv, err);
     if (wrong) return wrong;
     gr_status status = modes[m].run(&o, &e);
-    if (status != GR_OK) return fprintf(err, "%s\n", e.text), status == GR_ERR_USAGE ? 2 : 1;
+    if (status != GR_OK) return fprintf(err, "graft: %s\n", e.text), status == GR_ERR_USAGE ? 2 : 1;
     return o.failures ? 1 : 0;
   }
-  return fprintf(err, "ops: unknown mode '%s'\n%s", argv[0], usage), 2;
+  return fprintf(err, "graft: ops has no mode '%s'\n%s", argv[0], usage), 2;
 }

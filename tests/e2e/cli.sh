@@ -1,0 +1,82 @@
+#!/bin/sh
+# cli.sh BUILD: the commands as a user types them, on the embedded model: what they print, and one sentence for what is wrong. TAP.
+graft=$1/graft
+root=$(cd "$(dirname "$0")/../.." && pwd)
+model=$root/models/tiny.gguf
+tmp=$(mktemp -d); trap 'rm -rf "$tmp"' EXIT
+count=0
+ok() { count=$((count + 1)); echo "ok $count - $1"; }
+not_ok() { count=$((count + 1)); echo "not ok $count - $1: $2"; }
+
+# refused STATUS PATTERN NAME command...: that exit status, one sentence on stderr that matches, nothing on stdout.
+refused() {
+  want=$1 pattern=$2 name=$3; shift 3
+  timeout 60 "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; rc=$?
+  if [ $rc -ne "$want" ]; then not_ok "$name" "exit $rc: $(head -c 200 "$tmp/err")"
+  elif [ -s "$tmp/out" ]; then not_ok "$name" "wrote on stdout: $(head -c 100 "$tmp/out")"
+  elif [ "$(grep -c '^graft: ' "$tmp/err")" -ne 1 ]; then not_ok "$name" "not one sentence: $(head -c 200 "$tmp/err")"
+  elif ! grep -qE "$pattern" "$tmp/err"; then not_ok "$name" "says: $(head -c 200 "$tmp/err")"
+  else ok "$name"; fi
+}
+
+# says PATTERN NAME command...: exit 0 and stdout matches.
+says() {
+  pattern=$1 name=$2; shift 2
+  timeout 120 "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; rc=$?
+  if [ $rc -ne 0 ]; then not_ok "$name" "exit $rc: $(head -c 200 "$tmp/err")"
+  elif ! grep -qE "$pattern" "$tmp/out"; then not_ok "$name" "printed: $(head -c 200 "$tmp/out")"
+  else ok "$name"; fi
+}
+
+says '^graft [0-9]' 'version' "$graft" --version
+says 'train +' 'help lists the commands' "$graft" --help
+for command in $("$graft" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do says 'graft' "$command --help" "$graft" "$command" --help; done
+refused 2 "did you mean 'train'" 'a mistyped command' "$graft" trian
+refused 2 'did you mean --temp' 'a mistyped option' "$graft" generate -m "$model" --tmp 0 -p x
+refused 2 'whole number' 'a number that is none' "$graft" generate -m "$model" -n ten -p x
+refused 2 'needs a value' 'a missing value' "$graft" generate -m
+refused 2 'give the model' 'no model' "$graft" generate -p x
+refused 2 'give the prompt' 'no prompt' "$graft" generate -m "$model"
+refused 2 'no backend' 'an unknown backend' "$graft" generate -m "$model" -p x -b cuda9
+refused 1 'nowhere.gguf.*No such file' 'a missing model' "$graft" inspect "$tmp/nowhere.gguf"
+refused 1 'not a regular file' 'a folder for a model' "$graft" inspect "$tmp"
+
+head -c 100000 "$model" >"$tmp/cut.gguf"
+refused 1 'cut.gguf' 'a truncated model' "$graft" generate -m "$tmp/cut.gguf" -p x
+echo "not a model" >"$tmp/text.gguf"
+refused 1 'text.gguf' 'a text for a model' "$graft" inspect "$tmp/text.gguf"
+adapter=$root/tests/golden/qwen2-lora.gguf
+refused 1 'adapter.*--lora' 'an adapter for a model' "$graft" generate -m "$adapter" -p x
+refused 1 'qwen2' 'an adapter of another architecture' "$graft" generate -m "$model" --lora "$adapter" -p x
+refused 1 'tiny.gguf' 'a model for an adapter' "$graft" generate -m "$model" --lora "$model" -p x
+refused 2 'FILE:SCALE' 'a scale that is none' "$graft" generate -m "$model" --lora-scaled "$adapter:much" -p x
+refused 2 'context' 'a prompt longer than the context' "$graft" generate -m "$model" -c 4 -p 'one two three four five six seven'
+refused 2 'tokens' 'a negative length' "$graft" generate -m "$model" -n -5 -p x
+refused 2 'top-p' 'a sampling option out of range' "$graft" generate -m "$model" --top-p 3 -p x
+
+says '^model: +qwen3' 'inspect a model' "$graft" inspect "$model"
+says '"architecture":"qwen3"' 'inspect --json' "$graft" inspect "$model" --json
+says 'blk.0.attn_q.weight +Q8_0' 'inspect --tensors' "$graft" inspect "$model" --tensors
+says 'LoRA for qwen2' 'inspect an adapter' "$graft" inspect "$adapter"
+refused 1 'architecture' 'inspect an adapter against another base' "$graft" inspect "$adapter" --base "$model"
+
+text='Where does Bram Tuckett live? <|im_end|> 42'
+ids=$("$graft" tokenize -m "$model" -p "$text")
+[ "$("$graft" tokenize -m "$model" -d -p "$ids")" = "$text" ] && ok 'tokens come back as the text' || not_ok 'tokens come back as the text' "$ids"
+[ "$("$graft" tokenize -m "$model" -p '<|im_end|>' | wc -w)" -eq 1 ] && ok 'a control token is one token' || not_ok 'a control token is one token' ''
+[ "$("$graft" tokenize -m "$model" --no-control -p '<|im_end|>' | wc -w)" -gt 1 ] && ok 'or its letters' || not_ok 'or its letters' ''
+refused 2 'token id' 'an id outside the vocabulary' "$graft" tokenize -m "$model" -d -p '99999'
+
+says '^Bram Tuckett lives' 'chat answers' "$graft" chat -m "$model" --temp 0 -n 20 -p 'Where does Bram Tuckett live?'
+says '"stop":"end"' 'chat --json stops at the end of the turn' "$graft" chat -m "$model" --temp 0 -n 40 --json -p 'Where does Bram Tuckett live?'
+a=$("$graft" generate -m "$model" --temp 0.9 -s 7 -n 24 -p 'Bram Tuckett' -t 1 2>/dev/null)
+b=$("$graft" generate -m "$model" --temp 0.9 -s 7 -n 24 -p 'Bram Tuckett' -t 2 2>/dev/null)
+[ -n "$a" ] && [ "$a" = "$b" ] && ok 'a seed gives one text, on 1 thread and on 2' || not_ok 'a seed gives one text' "$a | $b"
+c=$(printf 'Where does Bram Tuckett live?\nThank you.\nWhere does Bram Tuckett live?\n' | "$graft" chat -m "$model" --temp 0 -n 30 2>/dev/null)
+[ "$(printf '%s\n' "$c" | wc -l)" -ge 3 ] && ok 'a conversation goes on' || not_ok 'a conversation goes on' "$c"
+
+"$graft" quantize "$root/tests/golden/llama.gguf" "$tmp/q8.gguf" Q8_0 2>/dev/null && says 'Q8_0' 'quantize' "$graft" inspect "$tmp/q8.gguf" || not_ok 'quantize' ''
+refused 2 'exists' 'quantize keeps what exists' "$graft" quantize "$root/tests/golden/llama.gguf" "$tmp/q8.gguf" Q8_0
+refused 2 'type' 'quantize to a type without an encoder' "$graft" quantize "$root/tests/golden/llama.gguf" "$tmp/x.gguf" IQ4_NL
+refused 1 'quantized already' 'quantize a quantized model' "$graft" quantize "$model" "$tmp/x.gguf" Q4_0
+[ ! -e "$tmp/x.gguf" ] && ok 'a refused quantize leaves no file' || not_ok 'a refused quantize leaves no file' ''
