@@ -421,11 +421,11 @@ static void the_command_refuses_what_it_does_not_know(void **state)
     int argc, status;
     const char *says;
   } calls[] = {
-    { { "fly" }, 1, 2, "unknown mode 'fly'" },
+    { { "fly" }, 1, 2, "has no mode 'fly'" },
     { { "grad", "-o", "nope" }, 3, 2, "there is no op 'nope'" },
     { { "grad", "--seed", "x" }, 3, 2, "not a number" },
     { { "grad", "-o" }, 2, 2, "needs a value" },
-    { { "grad", "--why" }, 2, 2, "unknown option '--why'" },
+    { { "grad", "--why" }, 2, 2, "has no option '--why'" },
     { { "test", "-b", "abacus" }, 3, 2, "no backend 'abacus'" },
     { { "grad", "-o", "ROPE,scale" }, 3, 0, "" },
     { { "grad", "-o", "rope", "--json" }, 4, 0, "" },
