@@ -51,7 +51,7 @@ GK_ARGS_SIZE(gk_glu_args, 152);
 
 enum { GK_GLU_SWIGLU, GK_GLU_GEGLU, GK_GLU_SWIGLU_OAI };
 
-/* Norms of rows, whose elements are adjacent. z is a second operand: weights of a row's elements, or the gradient. */
+/* Norms of rows; y's elements are adjacent. z is a second operand: weights of a row's elements, or the gradient. */
 typedef struct gk_norm_args {
   int64_t x_stride[4], z_stride[4], y_stride[4];
   uint32_t ne[4];

@@ -5,7 +5,10 @@
 GK_FN float rms_norm_factor(gk_thread t, const GK_CONST_AS gk_norm_args &a, const GK_GLOBAL float *in, GK_SHARED_AS float *scratch)
 {
   float squares = 0.0f;
-  for (uint32_t c = gk_tid(t); c < a.ne[0]; c += gk_size(t)) squares = gk_fma(in[c], in[c], squares);
+  for (uint32_t c = gk_tid(t); c < a.ne[0]; c += gk_size(t)) {
+    const float v = in[c * a.x_stride[0]];
+    squares = gk_fma(v, v, squares);
+  }
   return 1.0f / gk_sqrt(gk_group_sum(t, squares, scratch) / (float)a.ne[0] + a.eps);
 }
 
@@ -18,7 +21,7 @@ GK_KERNEL(rms_norm_f32, gk_norm_args, const GK_GLOBAL float *x, GK_GLOBAL float 
   const GK_GLOBAL float *in = x + gk_offset(i, a.x_stride);
   GK_GLOBAL float *out = y + gk_offset(i, a.y_stride);
   const float factor = rms_norm_factor(t, a, in, scratch);
-  for (uint32_t c = gk_tid(t); c < a.ne[0]; c += gk_size(t)) out[c] = in[c] * factor;
+  for (uint32_t c = gk_tid(t); c < a.ne[0]; c += gk_size(t)) out[c] = in[c * a.x_stride[0]] * factor;
 }
 
 GK_KERNEL(rms_norm_mul_f32, gk_norm_args, const GK_GLOBAL float *x, const GK_GLOBAL float *z, GK_GLOBAL float *y)
@@ -30,5 +33,5 @@ GK_KERNEL(rms_norm_mul_f32, gk_norm_args, const GK_GLOBAL float *x, const GK_GLO
   const GK_GLOBAL float *in = x + gk_offset(i, a.x_stride);
   GK_GLOBAL float *out = y + gk_offset(i, a.y_stride);
   const float factor = rms_norm_factor(t, a, in, scratch);
-  for (uint32_t c = gk_tid(t); c < a.ne[0]; c += gk_size(t)) out[c] = in[c] * factor * z[c * a.z_stride[0]];
+  for (uint32_t c = gk_tid(t); c < a.ne[0]; c += gk_size(t)) out[c] = in[c * a.x_stride[0]] * factor * z[c * a.z_stride[0]];
 }

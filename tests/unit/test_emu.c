@@ -391,6 +391,8 @@ static void norm_rows(void **state)
       check_all_lanes(f,
                       gr_rms_norm_back(g, f32(f, widths[i], 2, 2, 2), f32(f, widths[i], 2, 2, 2), 1e-5f)); /* of one element: 0, nearly */
   }
+  check_all_lanes(f, gr_rms_norm(g, swapped(f, 200, 3), 1e-5f));
+  check_all_lanes(f, gr_rms_norm_back(g, swapped(f, 200, 3), swapped(f, 200, 3), 1e-5f));
 }
 
 static void rope_rows(void **state)

@@ -78,6 +78,21 @@ GK_KERNEL(reuse_without_barrier, args, const GK_GLOBAL float *x, GK_GLOBAL float
   if (gk_tid(t) < a.n) y[gk_tid(t)] = seen;
 }
 
+/* gk_group_sum without its last barrier, twice: one lane group's second sum may overwrite what another still reads of the first. */
+GK_KERNEL(sums_without_barrier_between, args, const GK_GLOBAL float *x, GK_GLOBAL float *y)
+{
+  GK_ENTER(t);
+  GK_SHARED(float, share, SIZE);
+  float seen = 0.0f;
+  for (uint32_t round = 0; round < 2; round++) {
+    const float sum = gk_lane_sum(t, x[gk_tid(t)] + (float)round);
+    if (gk_tid(t) % gk_lanes(t) == 0) share[gk_tid(t) / gk_lanes(t)] = sum;
+    gk_barrier(t);
+    for (uint32_t i = 0; i < gk_size(t) / gk_lanes(t); i++) seen += share[i];
+  }
+  if (gk_tid(t) < a.n) y[gk_tid(t)] = seen;
+}
+
 GK_KERNEL(barrier_in_branch, args, const GK_GLOBAL float *x, GK_GLOBAL float *y)
 {
   SUM_HEAD
@@ -258,6 +273,7 @@ void missing_barriers_are_caught(void **state)
   EXPECT(sum_without_barrier, SHARE, true, "leaves other bits at byte");
   EXPECT(sum_without_barrier_by_last, SHARE, true, "leaves other bits at byte");
   EXPECT(reuse_without_barrier, SHARE, true, "leaves other bits at byte");
+  EXPECT(sums_without_barrier_between, SHARE, true, "leaves other bits at byte");
 }
 
 void divergence_is_caught(void **state)

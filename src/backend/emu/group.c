@@ -183,24 +183,19 @@ static bool same_place(const emu_thread *a, const emu_thread *b)
   return a->state == b->state && (a->state == DONE || (a->line == b->line && (a->file == b->file || strcmp(a->file, b->file) == 0)));
 }
 
-/* Lane groups that have arrived whole at one operation exchange their values and go on. */
-static bool release_lanes(gr_emu_machine *m, uint32_t size)
+/* A lane group that has arrived whole at one operation exchanges its values and may go on. */
+static bool release_lanes(gr_emu_machine *m, emu_thread *lane)
 {
-  bool released = false;
-  for (uint32_t first = 0; first < size; first += m->lanes) {
-    emu_thread *lane = m->thread + first;
-    bool whole = lane->state == AT_LANES;
-    for (uint32_t i = 1; whole && i < m->lanes; i++) whole = same_place(lane, lane + i);
-    if (!whole) continue;
-    for (uint32_t mask = m->lanes / 2; mask > 0; mask /= 2) {
-      float next[GR_EMU_LANES_MAX];
-      for (uint32_t i = 0; i < m->lanes; i++) next[i] = lane[i].value + lane[i ^ mask].value;
-      for (uint32_t i = 0; i < m->lanes; i++) lane[i].value = next[i];
-    }
-    for (uint32_t i = 0; i < m->lanes; i++) lane[i].state = READY;
-    released = true;
+  if (lane->state != AT_LANES) return false;
+  for (uint32_t i = 1; i < m->lanes; i++)
+    if (!same_place(lane, lane + i)) return false;
+  for (uint32_t mask = m->lanes / 2; mask > 0; mask /= 2) {
+    float next[GR_EMU_LANES_MAX];
+    for (uint32_t i = 0; i < m->lanes; i++) next[i] = lane[i].value + lane[i ^ mask].value;
+    for (uint32_t i = 0; i < m->lanes; i++) lane[i].value = next[i];
   }
-  return released;
+  for (uint32_t i = 0; i < m->lanes; i++) lane[i].state = READY;
+  return true;
 }
 
 /* A thread that does not stand where t does, of its lane group if t waits for that, else of the group. NULL: there is none. */
@@ -213,7 +208,8 @@ static const emu_thread *find_stray(const gr_emu_machine *m, const emu_thread *t
   return NULL;
 }
 
-/* Every thread stands still, and no lane group could be released: all are done, or all are let past their barrier, or it is an error. */
+/* Every thread stands still, at no lane operation that its group has reached whole: all are done, or all are let past their barrier, or it
+ * is an error. */
 static gr_status release_group(gr_emu_machine *m, uint32_t size)
 {
   for (uint32_t i = 0; i < size; i++) {
@@ -229,18 +225,29 @@ static gr_status release_group(gr_emu_machine *m, uint32_t size)
   return GR_OK;
 }
 
-/* Lets every thread that can run do so until all are done. Threads of one group can only be told apart by the order of their turns. */
-static gr_status run_threads(gr_emu_machine *m, uint32_t threads)
+/* Lets n threads, a lane group, run on to the next barrier: as far ahead of the others as a GPU may let it. */
+static gr_status run_lanes(gr_emu_machine *m, emu_thread *lane, uint32_t n)
 {
   do {
-    for (uint32_t i = 0; i < threads; i++) {
-      emu_thread *t = m->thread + (m->order == GR_EMU_ASCENDING ? i : threads - 1 - i);
+    for (uint32_t i = 0; i < n; i++) {
+      emu_thread *t = lane + (m->order == GR_EMU_ASCENDING ? i : n - 1 - i);
       if (t->state != READY) continue;
       gr_fiber_switch(&m->host, &t->fiber);
       if (!gr_fiber_stack_intact(&t->fiber)) gr_fail(&m->error, GR_ERR_DEVICE, "thread %u overran its stack", t->head.tid);
       if (m->error.status != GR_OK) return m->error.status;
     }
-    if (!release_lanes(m, threads)) GR_TRY(release_group(m, threads));
+  } while (release_lanes(m, lane));
+  return GR_OK;
+}
+
+/* Until all are done, from barrier to barrier. */
+static gr_status run_threads(gr_emu_machine *m, uint32_t threads)
+{
+  uint32_t width = threads < m->lanes ? threads : m->lanes;
+  do {
+    for (uint32_t at = 0; at < threads; at += width)
+      GR_TRY(run_lanes(m, m->thread + (m->order == GR_EMU_ASCENDING ? at : threads - width - at), width));
+    GR_TRY(release_group(m, threads));
   } while (m->thread->state != DONE);
   return GR_OK;
 }

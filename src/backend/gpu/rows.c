@@ -2,8 +2,6 @@
 #include "backend/gpu/pack.h"
 #include "ops/params.h"
 
-static bool dense_rows(const gr_array *a) { return gr_gpu_plain_f32(a) && (a->nb[0] == sizeof(float) || a->ne[0] == 1); }
-
 /* z: NULL, or the second operand. */
 static gr_status run_norm(gr_backend *b, gr_gpu_kernel k, const gr_op_call *c, const gr_array *z, gr_error *e)
 {
@@ -20,7 +18,11 @@ static gr_status run_norm(gr_backend *b, gr_gpu_kernel k, const gr_op_call *c, c
   return gr_gpu_submit(b, &l, e);
 }
 
-static bool admits_norm(const gr_op_call *c) { return dense_rows(&c->in[0]) && dense_rows(&c->out[0]) && gr_gpu_launchable(&c->out[0]); }
+static bool admits_norm(const gr_op_call *c)
+{
+  const gr_array *y = &c->out[0];
+  return gr_gpu_plain_f32(&c->in[0]) && gr_gpu_plain_f32(y) && gr_array_rows_dense(y) && gr_gpu_launchable(y);
+}
 
 bool gr_gpu_admits_rms_norm(const gr_op_call *c) { return admits_norm(c); }
 gr_status gr_gpu_run_rms_norm(gr_backend *b, const gr_op_call *c, gr_error *e) { return run_norm(b, GR_GPU_rms_norm_f32, c, NULL, e); }
@@ -31,7 +33,7 @@ gr_status gr_gpu_run_rms_norm_mul(gr_backend *b, const gr_op_call *c, gr_error *
   return run_norm(b, GR_GPU_rms_norm_mul_f32, c, &c->in[1], e);
 }
 
-bool gr_gpu_admits_rms_norm_back(const gr_op_call *c) { return admits_norm(c) && dense_rows(&c->in[1]); }
+bool gr_gpu_admits_rms_norm_back(const gr_op_call *c) { return admits_norm(c) && gr_gpu_plain_f32(&c->in[1]); }
 gr_status gr_gpu_run_rms_norm_back(gr_backend *b, const gr_op_call *c, gr_error *e)
 {
   return run_norm(b, GR_GPU_rms_norm_back_f32, c, &c->in[1], e);
