@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "backend/backend.h"
+#include "backend/cpu/cpu.h"
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "ops/params.h"
@@ -468,6 +469,47 @@ static void heads(void **state)
   check_head(f, GR_F32, 531, true, (struct gr_head_params){ .scale = 0.1f, .softcap = 4, .lora_scale = 1.5f });
 }
 
+/* ---- exp and tanh ---- */
+
+/* Largest error in units in the last place of the true value, over a sweep of all floats of magnitude below `most`; results below the
+ * smallest normal number are counted in its units. */
+static double worst_ulp(void (*f)(float *, const float *, int64_t), double (*truth)(double), float most)
+{
+  enum { N = 1 << 15 };
+  static float x[N], y[N];
+  double worst = 0;
+  for (uint32_t start = 0; start < 61; start++) {
+    for (uint32_t i = 0; i < N; i++) {
+      uint32_t bits = (start + i * 61) * 2147; /* 61 * 32768 * 2147 is just below 2^32 */
+      memcpy(&x[i], &bits, sizeof bits);
+      if (!(fabsf(x[i]) < most)) x[i] = most * (float)i / N;
+    }
+    f(y, x, N);
+    for (int i = 0; i < N; i++) {
+      double t = truth((double)x[i]), unit = ldexp(1, (fabs(t) < 0x1p-126 ? -126 : ilogb(t)) - 23), e = fabs((double)y[i] - t) / unit;
+      if (!(e <= worst)) worst = e;
+    }
+  }
+  return worst;
+}
+
+static void functions_are_within_their_bounds(void **state)
+{
+  fixture *f = *state;
+  for (int s = 0; s < SETS; s++) {
+    if (!f->backend[s]) continue;
+    const gr_cpu_isa *isa = ((const gr_cpu *)f->backend[s])->isa;
+    double e = worst_ulp(isa->exp, exp, 88.5f), t = worst_ulp(isa->tanh, tanh, 100);
+    if (!(e < 2 && t < 3)) fail_msg("%s: exp errs by %.2f ulp, tanh by %.2f", sets[s], e, t);
+    const float special[] = { INFINITY, -INFINITY, NAN, 100, -120, 0, -0.0f };
+    float y[7];
+    isa->exp(y, special, 7);
+    assert_true(isinf(y[0]) && y[1] == 0 && isnan(y[2]) && isinf(y[3]) && y[4] == 0 && y[5] == 1 && y[6] == 1);
+    isa->tanh(y, special, 7);
+    assert_true(y[0] == 1 && y[1] == -1 && isnan(y[2]) && y[5] == 0 && signbit(y[6]));
+  }
+}
+
 /* ---- choosing an instruction set ---- */
 
 static void the_environment_names_a_set(void **state)
@@ -502,6 +544,7 @@ int main(void)
     GRAPH_TEST(attention_over_a_cache),
     GRAPH_TEST(a_sample_alone_has_the_same_bits),
     GRAPH_TEST(heads),
+    cmocka_unit_test(functions_are_within_their_bounds),
     cmocka_unit_test(the_environment_names_a_set),
   };
   return cmocka_run_group_tests_name("cpu", tests, setup, teardown);
