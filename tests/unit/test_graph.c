@@ -1,0 +1,219 @@
+/* The graph room on whole training steps of the golden models: stopping anywhere, recompute, fusion, live sizes, memory, refusals. */
+#include "golden.h"
+#include "graph/plan.h"
+#include "ops/params.h"
+
+static gr_backend *open_backend(const char *name)
+{
+  gr_error e = { 0 };
+  gr_backend *b = NULL;
+  assert_ok(gr_backend_open(&b, name, NULL, &e), &e);
+  return b;
+}
+
+/* All gradients of a run, one after the other. */
+static float *all_gradients(golden *t, size_t *count)
+{
+  float *all = NULL;
+  *count = 0;
+  for (size_t i = 0; i < 2 * t->mg.n_pairs; i++) {
+    size_t n;
+    float *g = golden_read(t, t->grad_a[i], &n);
+    all = gr_realloc_array(all, *count + n, sizeof(float));
+    assert_non_null(all);
+    memcpy(all + *count, g, n * sizeof(float));
+    *count += n;
+    gr_free(g);
+  }
+  return all;
+}
+
+static float *step(const char *model, const gr_plan_options *o, size_t *count, size_t *bytes)
+{
+  golden t;
+  golden_open(&t, model);
+  golden_plan(&t, o);
+  golden_run(&t);
+  if (bytes) *bytes = gr_plan_bytes(t.plan, 0);
+  float *g = all_gradients(&t, count);
+  golden_close(&t);
+  return g;
+}
+
+static void a_run_stopped_after_any_launch_gives_the_same_bits(void **state)
+{
+  (void)state;
+  gr_error e = { 0 };
+  gr_backend *cpu = open_backend("cpu");
+  const gr_plan_options o = { .backends = &cpu, .n_backends = 1 };
+  golden t;
+  golden_open(&t, "qwen3");
+  golden_plan(&t, &o);
+  golden_run(&t);
+  size_t n, m;
+  float *want = all_gradients(&t, &n);
+  size_t launches = gr_plan_launches(t.plan);
+  assert_true(launches > 100);
+  for (size_t pause = 1; pause < launches; pause += 7) {
+    size_t cursor = 0;
+    assert_ok(gr_plan_run(t.plan, &cursor, pause, &e), &e);
+    assert_int_equal(cursor, pause);
+    while (cursor < launches) assert_ok(gr_plan_run(t.plan, &cursor, 1, &e), &e);
+    float *got = all_gradients(&t, &m);
+    assert_memory_equal(got, want, n * sizeof(float));
+    gr_free(got);
+  }
+  gr_free(want);
+  golden_close(&t);
+  gr_backend_close(cpu);
+}
+
+static void recompute_gives_the_same_bits_in_less_memory(void **state)
+{
+  (void)state;
+  static const char *const models[] = { "llama", "qwen2", "qwen3", "llama-wide" };
+  static const uint8_t choices[][2] = { { 1, 0 }, { 0, 1 }, { 1, 1 } };
+  gr_backend *cpu = open_backend("cpu");
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    size_t n, m, kept, less;
+    gr_plan_options o = { .backends = &cpu, .n_backends = 1, .poison = true, .n_layers = 2 };
+    float *want = step(models[i], &o, &n, &kept);
+    for (size_t c = 0; c < 3; c++) {
+      o.recompute = choices[c];
+      float *got = step(models[i], &o, &m, &less);
+      assert_int_equal(n, m);
+      assert_memory_equal(got, want, n * sizeof(float));
+      assert_true(less <= kept);
+      if (c == 2) assert_true(less < kept);
+      gr_free(got);
+    }
+    gr_free(want);
+  }
+  gr_backend_close(cpu);
+}
+
+/* No two places that are alive at the same launch share a byte, unless one takes over the other on purpose. */
+static void no_two_living_tensors_share_memory(void **state)
+{
+  (void)state;
+  gr_backend *cpu = open_backend("cpu");
+  const uint8_t recompute[2] = { 1, 0 };
+  const gr_plan_options o = { .backends = &cpu, .n_backends = 1, .recompute = recompute, .n_layers = 2 };
+  golden t;
+  golden_open(&t, "llama");
+  golden_plan(&t, &o);
+  const gr_plan *p = t.plan;
+  size_t shared = 0, checked = 0;
+  for (size_t i = 0; i < p->n_places; i++)
+    for (size_t k = 0; k < i; k++) {
+      const gr_place *a = &p->places[i], *b = &p->places[k];
+      if (a->external || b->external || a->first > b->last || b->first > a->last) continue;
+      bool apart = a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
+      bool taken = a->shares == (int32_t)k || b->shares == (int32_t)i;
+      shared += taken;
+      checked++;
+      if (!apart && !(taken && (a->first == b->last || b->first == a->last))) fail_msg("places %zu and %zu overlap", i, k);
+      assert_true(a->offset + a->bytes <= p->arena_bytes[0]);
+    }
+  assert_true(checked > 1000 && shared > 10);
+  golden_close(&t);
+  gr_backend_close(cpu);
+}
+
+static void fusion_happens_and_can_be_left_out(void **state)
+{
+  (void)state;
+  gr_backend *cpu = open_backend("cpu");
+  for (int plain = 0; plain < 2; plain++) {
+    const gr_plan_options o = { .backends = &cpu, .n_backends = 1, .no_fusion = plain };
+    golden t;
+    golden_open(&t, "llama");
+    golden_plan(&t, &o);
+    size_t fused = 0;
+    for (size_t i = 0; i < gr_plan_launches(t.plan); i++) {
+      gr_launch_info info;
+      gr_plan_launch_info(t.plan, i, &info);
+      fused += (gr_op_get(info.node->op)->flags & GR_OP_FUSED) != 0;
+    }
+    assert_true(plain ? fused == 0 : fused > 20);
+    golden_close(&t);
+  }
+  gr_backend_close(cpu);
+}
+
+static void live_sizes_are_checked(void **state)
+{
+  (void)state;
+  gr_error e = { 0 };
+  gr_backend *cpu = open_backend("cpu");
+  const gr_plan_options o = { .backends = &cpu, .n_backends = 1 };
+  golden t;
+  golden_open(&t, "qwen2");
+  golden_plan(&t, &o);
+  assert_int_equal(gr_plan_set_dim(t.plan, GR_DIM_TOKENS, (int64_t)t.n + 1, &e), GR_ERR_MISMATCH);
+  assert_int_equal(gr_plan_set_dim(t.plan, GR_DIM_TOKENS, 0, &e), GR_ERR_MISMATCH);
+  assert_ok(gr_plan_set_dim(t.plan, GR_DIM_TOKENS, 3, &e), &e);
+  int32_t ids[4] = { 0 };
+  assert_int_equal(gr_plan_write(t.plan, t.mg.ids, ids, sizeof ids, &e), GR_ERR_MISMATCH);
+  assert_ok(gr_plan_write(t.plan, t.mg.ids, ids, 3 * sizeof *ids, &e), &e);
+  golden_close(&t);
+  gr_backend_close(cpu);
+}
+
+static gr_tensor *leaf(gr_graph *g, gr_leaf kind, gr_dtype type, int64_t a, int64_t b, const char *name)
+{
+  return gr_graph_leaf(g, kind, type, (const int64_t[GR_DIMS]){ a, b, 1, 1 }, NULL, NULL, name);
+}
+
+static void what_cannot_be_is_refused_by_name(void **state)
+{
+  (void)state;
+  gr_error e = { 0 };
+  gr_graph *g = gr_graph_create();
+  assert_non_null(g);
+  gr_tensor *w = leaf(g, GR_LEAF_WEIGHT, GR_Q8_0, 64, 8, "packed"), *x = leaf(g, GR_LEAF_INPUT, GR_F32, 64, 3, "x");
+  gr_tensor *y = gr_matmul(g, w, x), *seed = leaf(g, GR_LEAF_INPUT, GR_F32, 8, 3, "seed"), *grad = NULL;
+  assert_int_equal(gr_graph_backward(g, y, seed, &w, 1, &grad, &e), GR_ERR_UNSUPPORTED); /* A5 */
+  assert_non_null(strstr(e.text, "packed"));
+  assert_int_equal(gr_graph_backward(g, y, x, &x, 1, &grad, &e), GR_ERR_MISMATCH); /* the seed's shape */
+  gr_tensor *apart = leaf(g, GR_LEAF_PARAM, GR_F32, 64, 3, "apart");
+  assert_ok(gr_graph_backward(g, y, seed, &apart, 1, &grad, &e), &e);
+  assert_null(grad); /* not reached: the caller names it */
+  /* Errors stick: what is built on a failure is nothing, and the first sentence stays. */
+  assert_null(gr_add(g, y, gr_matmul(g, x, w)));
+  assert_null(gr_scale(g, y, 2));
+  assert_int_equal(gr_graph_status(g, &e), GR_ERR_UNSUPPORTED);
+  gr_graph_free(g);
+
+  g = gr_graph_create();
+  assert_non_null(g);
+  gr_backend *emu = open_backend("emu"), *ref = open_backend("ref");
+  gr_tensor *labels = leaf(g, GR_LEAF_INPUT, GR_I32, 3, 1, "labels");
+  struct gr_head_inputs in = { .w = leaf(g, GR_LEAF_WEIGHT, GR_F32, 64, 9, "head"),
+                               .h = leaf(g, GR_LEAF_INPUT, GR_F32, 64, 3, "h"),
+                               .labels = labels };
+  gr_tensor *nll = gr_head_loss(g, &in, &(struct gr_head_params){ .scale = 1 });
+  gr_plan *p = NULL;
+  assert_int_equal(gr_plan_create(&p, g, &nll, 1, &(gr_plan_options){ .backends = &emu, .n_backends = 1 }, &e), GR_ERR_UNSUPPORTED);
+  assert_non_null(strstr(e.text, "head_loss"));
+  /* The double reference is not a fallback unless it is asked for. */
+  assert_int_equal(gr_plan_create(&p, g, &nll, 1, &(gr_plan_options){ .backends = &ref, .n_backends = 1 }, &e), GR_ERR_UNSUPPORTED);
+  assert_ok(gr_plan_create(&p, g, &nll, 1, &(gr_plan_options){ .backends = &ref, .n_backends = 1, .allow_ref = true }, &e), &e);
+  gr_plan_free(p);
+  gr_backend_close(emu);
+  gr_backend_close(ref);
+  gr_graph_free(g);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_run_stopped_after_any_launch_gives_the_same_bits),
+    cmocka_unit_test(recompute_gives_the_same_bits_in_less_memory),
+    cmocka_unit_test(no_two_living_tensors_share_memory),
+    cmocka_unit_test(fusion_happens_and_can_be_left_out),
+    cmocka_unit_test(live_sizes_are_checked),
+    cmocka_unit_test(what_cannot_be_is_refused_by_name),
+  };
+  return cmocka_run_group_tests_name("graph", tests, NULL, NULL);
+}
