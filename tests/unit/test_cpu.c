@@ -466,6 +466,7 @@ static void heads(void **state)
 {
   fixture *f = *state;
   check_head(f, GR_Q4_K, 1003, false, (struct gr_head_params){ .scale = 0.02f });
+  check_head(f, GR_Q8_0, 4500, true, (struct gr_head_params){ .scale = 0.02f, .lora_scale = 0.5f }); /* several blocks of the vocabulary */
   check_head(f, GR_F32, 531, true, (struct gr_head_params){ .scale = 0.1f, .softcap = 4, .lora_scale = 1.5f });
 }
 

@@ -1,10 +1,17 @@
-/* head_loss, head_loss_back. The tokens with a label are taken in chunks: their hidden states are gathered, the product engine gives
- * their logits into scratch, and masked tokens cost nothing. Each token's bits are its own, whatever chunk it falls into. */
+/* head_loss, head_loss_back. The tokens that have a label are taken in chunks, their hidden states gathered: masked tokens cost nothing.
+ * Forward, logits live a slice of the vocabulary at a time in the scratch of a thread, and leave behind, for each token and slice, the
+ * largest and the sum of exponentials. Backward, a block of the vocabulary at a time becomes gradients and is multiplied back.
+ * Each token's bits are its own, whatever chunk it falls into. */
+#include <math.h>
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
 
-enum { CHUNK_LOGITS = 16 << 20, CHUNK_MOST = 256 };
+enum {
+  TOKENS = 512,       /* of a chunk */
+  VOCAB_BLOCK = 2048, /* of the backward: a whole number of the engine's chunks of a contraction */
+  MANY = 1 << 17      /* words of a vocabulary for which slices are wide */
+};
 
 typedef struct head {
   const gr_op_call *call;
@@ -12,13 +19,18 @@ typedef struct head {
   struct gr_head_params params;
   const gr_array *w, *h, *labels, *bias, *a, *b; /* NULL: absent */
   int64_t width, vocab, rank, chunk;
+  int64_t slice, slices;
   /* Scratch. */
   int32_t *tokens; /* [chunk] which token each row is */
-  float *x, *z;    /* [width, chunk], [vocab, chunk] */
-  float *u, *q;    /* [rank, chunk]: A h, and lora_scale B^T g */
-  float *dx;       /* [width, chunk] */
+  float *x;        /* [width, chunk] */
+  float *u, *q;    /* [rank, chunk]: lora_scale A h, and lora_scale B^T g */
+  float *top;      /* forward: [chunk, slices] */
+  double *sum;     /* forward: [chunk, slices] */
+  float *at_label; /* forward: [chunk] */
+  float *g, *dx;   /* backward: [VOCAB_BLOCK, chunk], [width, chunk] */
   char *product;   /* the engine's */
   int64_t rows;    /* live rows of the chunk */
+  int64_t first;   /* word of the vocabulary that the present block begins with */
 } head;
 
 static const gr_array *optional(const gr_op_call *call, int i) { return i < call->n_in && call->in[i].ne[0] > 0 ? &call->in[i] : NULL; }
@@ -36,22 +48,13 @@ static head head_of(const gr_op_call *call, int bias, int a, int b)
              .width = call->in[0].ne[0],
              .vocab = call->in[0].ne[1] };
   s.rank = s.a ? s.a->ne[1] : 0;
-  s.chunk = gr_max(1, gr_min(s.h->ne[1], gr_max(16, gr_min(CHUNK_MOST, CHUNK_LOGITS / gr_max(1, s.vocab)))));
+  s.chunk = gr_max(1, gr_min(s.h->ne[1], TOKENS));
+  s.slice = s.vocab < MANY ? GR_CPU_SLICE / 2 : GR_CPU_SLICE;
+  s.slices = gr_ceil_div(s.vocab, s.slice);
   return s;
 }
 
-/* What the engine needs for the largest of the products below. */
-static size_t engine_bytes(const head *s, int threads)
-{
-  const int64_t c = s->chunk, d = s->width, v = s->vocab, r = s->rank;
-  const int64_t sizes[][3] = { { c, v, d }, { c, d, v }, { c, r, d }, { c, v, r }, { v, r, c }, { c, r, v }, { r, d, c }, { c, d, r } };
-  size_t most = 0;
-  for (size_t i = 0; i < (r ? sizeof sizes / sizeof *sizes : 2); i++) {
-    size_t bytes = gr_cpu_product_scratch(sizes[i][0], sizes[i][1], sizes[i][2], threads);
-    if (bytes > most) most = bytes;
-  }
-  return most;
-}
+/* ---- scratch ---- */
 
 static void *take(char *base, size_t *at, int64_t bytes)
 {
@@ -61,24 +64,43 @@ static void *take(char *base, size_t *at, int64_t bytes)
 }
 
 /* Lays out the scratch that begins at base; returns its size up to the engine's, so that with NULL it measures. */
-static size_t lay_out(head *s, char *base)
+static size_t lay_out(head *s, bool back, char *base)
 {
-  const int64_t f = sizeof(float);
+  const int64_t f = sizeof(float), c = s->chunk;
   size_t at = 0;
-  s->tokens = take(base, &at, s->chunk * (int64_t)sizeof *s->tokens);
-  s->x = take(base, &at, s->chunk * s->width * f);
-  s->z = take(base, &at, s->chunk * s->vocab * f);
-  s->u = take(base, &at, s->chunk * s->rank * f);
-  s->q = take(base, &at, s->chunk * s->rank * f);
-  s->dx = take(base, &at, s->chunk * s->width * f);
+  s->tokens = take(base, &at, c * (int64_t)sizeof *s->tokens);
+  s->x = take(base, &at, c * s->width * f);
+  s->u = take(base, &at, c * s->rank * f);
+  if (back) {
+    s->q = take(base, &at, c * s->rank * f);
+    s->g = take(base, &at, c * VOCAB_BLOCK * f);
+    s->dx = take(base, &at, c * s->width * f);
+  } else {
+    s->top = take(base, &at, c * s->slices * f);
+    s->sum = take(base, &at, c * s->slices * (int64_t)sizeof *s->sum);
+    s->at_label = take(base, &at, c * f);
+  }
   s->product = base ? base + at : NULL;
   return at;
 }
 
-static size_t scratch_of(head s, int threads) { return lay_out(&s, NULL) + engine_bytes(&s, threads); }
+/* The largest of the products below. */
+static size_t scratch_of(head s, bool back, int threads)
+{
+  const int64_t c = s.chunk, d = s.width, v = back ? VOCAB_BLOCK : s.vocab, r = s.rank;
+  const int64_t sizes[][3] = { { c, v, d }, { c, d, v }, { c, r, d }, { v, r, c }, { c, r, v }, { r, d, c }, { c, d, r } };
+  size_t most = 0;
+  for (size_t i = 0; i < (!back ? 1 : r ? sizeof sizes / sizeof *sizes : 2); i++) {
+    size_t bytes = gr_cpu_product_scratch(sizes[i][0], sizes[i][1], sizes[i][2], r, back, threads);
+    if (bytes > most) most = bytes;
+  }
+  return lay_out(&s, back, NULL) + most;
+}
 
-size_t gr_cpu_scratch_head_loss(const gr_op_call *call, int threads) { return scratch_of(head_of(call, 3, 4, 5), threads); }
-size_t gr_cpu_scratch_head_loss_back(const gr_op_call *call, int threads) { return scratch_of(head_of(call, 5, 6, 7), threads); }
+size_t gr_cpu_scratch_head_loss(const gr_op_call *call, int threads) { return scratch_of(head_of(call, 3, 4, 5), false, threads); }
+size_t gr_cpu_scratch_head_loss_back(const gr_op_call *call, int threads) { return scratch_of(head_of(call, 5, 6, 7), true, threads); }
+
+/* ---- tokens ---- */
 
 static int64_t label_at(const head *s, int64_t t)
 {
@@ -108,80 +130,107 @@ static bool gather(head *s, int64_t *next)
   return s->rows > 0;
 }
 
-/* y[row, :] (+)= x[row, :] times w: along w's rows, or across them. All of rows x floats, dense but for w. */
-static void multiply(const head *s, const gr_array *w, bool across, const float *x, float *y, bool add)
+/* ---- products ---- */
+
+/* Rows of x, dense, through rows [first, first + count) of w: along them, or across. */
+static gr_cpu_term term_of(const gr_array *w, int64_t first, int64_t count, bool across, const float *x)
 {
-  int64_t depth = across ? w->ne[1] : w->ne[0], cols = across ? w->ne[0] : w->ne[1];
-  gr_cpu_product p = { .w = w->data,
-                       .w_row = w->nb[1],
-                       .w_step = w->nb[0],
-                       .dtype = w->dtype,
-                       .across = across,
-                       .x = (const char *)x,
-                       .x_row = depth * (int64_t)sizeof *x,
-                       .x_step = sizeof *x,
-                       .y = y,
-                       .y_row = cols,
-                       .base = add ? y : NULL,
-                       .base_row = cols,
-                       .rows = s->rows,
-                       .cols = cols,
-                       .depth = depth };
-  gr_cpu_product_run(&p, s->isa, s->call->pool, s->product);
+  int64_t depth = across ? count : w->ne[0];
+  return (gr_cpu_term){ .w = (const char *)w->data + first * w->nb[1],
+                        .w_row = w->nb[1],
+                        .w_step = w->nb[0],
+                        .dtype = w->dtype,
+                        .across = across,
+                        .x = (const char *)x,
+                        .x_row = depth * (int64_t)sizeof *x,
+                        .x_step = sizeof *x,
+                        .depth = depth };
+}
+
+static void run(const head *s, gr_cpu_product *p) { gr_cpu_product_run(p, s->isa, s->call->pool, s->product); }
+
+/* y[rows, cols] (+)= the term. */
+static void multiply(const head *s, gr_cpu_term t, int64_t cols, float *y, bool add)
+{
+  gr_cpu_product p = { .term = { t }, .terms = 1, .rows = s->rows, .cols = cols, .y = y, .y_row = cols };
+  if (add) p.base = y, p.base_row = cols;
+  run(s, &p);
 }
 
 /* y[i, :] += sum over the chunk's rows t of a[t, i] b[t, :]: a gradient of a factor of the adapter. */
 static void add_outer(const head *s, const float *a, int64_t a_width, const float *b, int64_t b_width, float *y)
 {
   const int64_t f = sizeof(float);
-  gr_cpu_product p = { .w = (const char *)b,
-                       .w_row = b_width * f,
-                       .w_step = f,
-                       .dtype = GR_F32,
-                       .across = true,
-                       .x = (const char *)a,
-                       .x_row = f,
-                       .x_step = a_width * f,
-                       .y = y,
-                       .y_row = b_width,
-                       .base = y,
-                       .base_row = b_width,
-                       .rows = a_width,
-                       .cols = b_width,
-                       .depth = s->rows };
-  gr_cpu_product_run(&p, s->isa, s->call->pool, s->product);
+  gr_cpu_term t = { .w = (const char *)b,
+                    .w_row = b_width * f,
+                    .w_step = f,
+                    .dtype = GR_F32,
+                    .across = true,
+                    .x = (const char *)a,
+                    .x_row = f,
+                    .x_step = a_width * f,
+                    .depth = s->rows };
+  gr_cpu_product p = {
+    .term = { t }, .terms = 1, .rows = a_width, .cols = b_width, .y = y, .y_row = b_width, .base = y, .base_row = b_width
+  };
+  run(s, &p);
 }
 
-/* Logits before scale and softcap. */
-static void logits(const head *s)
+static void scale(const head *s, float *v) { s->isa->scale(v, v, s->params.lora_scale, s->rows * s->rank); }
+
+/* u = lora_scale A h. */
+static void lower(const head *s)
 {
-  multiply(s, s->w, false, s->x, s->z, false);
   if (!s->rank) return;
-  multiply(s, s->a, false, s->x, s->u, false);
-  for (int64_t i = 0; i < s->rows * s->rank; i++) s->u[i] *= s->params.lora_scale;
-  multiply(s, s->b, false, s->u, s->z, true);
+  multiply(s, term_of(s->a, 0, s->rank, false, s->x), s->rank, s->u, false);
+  scale(s, s->u);
 }
 
-static float *finish_row(const head *s, int64_t row)
+/* The logits of `count` words from s->first on, each block of them given to finish. */
+static gr_cpu_product logits(const head *s, int64_t count, gr_cpu_finish *finish)
 {
-  float *z = s->z + row * s->vocab, buffer[GR_CPU_PIECE];
-  for (int64_t i = 0; s->bias && i < s->vocab; i += GR_CPU_PIECE) {
-    int64_t n = gr_min(GR_CPU_PIECE, s->vocab - i);
-    s->isa->add(z + i, z + i, gr_cpu_piece(s->bias, i, n, (gr_row_at){ 0, 0, 0 }, buffer), n);
+  gr_cpu_product p = {
+    .term = { term_of(s->w, s->first, count, false, s->x) }, .terms = 1, .rows = s->rows, .cols = count, .finish = finish, .finish_ctx = s
+  };
+  if (s->rank) p.term[p.terms++] = term_of(s->b, s->first, count, false, s->u);
+  return p;
+}
+
+static void finish_logits(const head *s, float *z, int64_t word, int64_t n)
+{
+  float buffer[GR_CPU_PIECE];
+  for (int64_t i = 0; s->bias && i < n; i += GR_CPU_PIECE) {
+    int64_t live = gr_min(GR_CPU_PIECE, n - i);
+    s->isa->add(z + i, z + i, gr_cpu_piece(s->bias, word + i, live, (gr_row_at){ 0, 0, 0 }, buffer), live);
   }
-  s->isa->soften(z, s->params.scale, s->params.softcap, s->vocab);
-  return z;
+  s->isa->soften(z, s->params.scale, s->params.softcap, n);
+}
+
+/* ---- forward ---- */
+
+static void finish_sums(const gr_cpu_product *p, int64_t row, int64_t rows, int64_t col, int64_t cols, float *z, int64_t z_row)
+{
+  const head *s = p->finish_ctx;
+  for (int64_t r = row; r < row + rows; r++, z += z_row) {
+    int64_t slot = col / s->slice * s->chunk + r, label = label_at(s, s->tokens[r]) - col;
+    finish_logits(s, z, col, cols);
+    s->sum[slot] = s->isa->sum_exp(z, cols, &s->top[slot]);
+    if (label >= 0 && label < cols) s->at_label[r] = z[label];
+  }
 }
 
 static void loss_job(void *ctx, size_t job, int thread)
 {
   (void)thread;
   const head *s = ctx;
-  const float *z = finish_row(s, (int64_t)job);
-  int64_t t = s->tokens[job];
-  double lse = s->isa->log_sum_exp(z, s->vocab);
-  ((float *)s->call->out[0].data)[t] = (float)(lse - (double)z[label_at(s, t)]);
-  ((float *)s->call->out[1].data)[t] = (float)lse;
+  float top = -INFINITY;
+  double sum = 0;
+  for (int64_t i = (int64_t)job; i < s->slices * s->chunk; i += s->chunk)
+    if (!(s->top[i] <= top)) top = s->top[i];
+  for (int64_t i = (int64_t)job; i < s->slices * s->chunk; i += s->chunk) sum += s->sum[i] * exp((double)s->top[i] - (double)top);
+  double lse = (double)top + log(sum);
+  ((float *)s->call->out[0].data)[s->tokens[job]] = (float)(lse - (double)s->at_label[job]);
+  ((float *)s->call->out[1].data)[s->tokens[job]] = (float)lse;
 }
 
 gr_status gr_cpu_run_head_loss(gr_backend *b, const gr_op_call *call, gr_error *e)
@@ -189,23 +238,41 @@ gr_status gr_cpu_run_head_loss(gr_backend *b, const gr_op_call *call, gr_error *
   (void)e;
   head s = head_of(call, 3, 4, 5);
   s.isa = gr_cpu_isa_of(b);
-  lay_out(&s, call->scratch);
+  lay_out(&s, false, call->scratch);
   for (int i = 0; i < 2; i++) memset(call->out[i].data, 0, (size_t)call->out[i].ne[0] * sizeof(float));
   for (int64_t next = 0; gather(&s, &next);) {
-    logits(&s);
+    lower(&s);
+    gr_cpu_product p = logits(&s, s.vocab, finish_sums);
+    p.slice = s.slice;
+    run(&s, &p);
     gr_pool_run(call->pool, (size_t)s.rows, loss_job, &s);
   }
   return GR_OK;
 }
 
-static void gradient_job(void *ctx, size_t job, int thread)
+/* ---- backward ---- */
+
+static void finish_gradients(const gr_cpu_product *p, int64_t row, int64_t rows, int64_t col, int64_t cols, float *z, int64_t z_row)
 {
-  (void)thread;
-  const head *s = ctx;
-  int64_t t = s->tokens[job];
-  float *z = finish_row(s, (int64_t)job);
-  s->isa->loss_gradient(z, (double)float_at(&s->call->in[3], t), label_at(s, t), float_at(&s->call->in[4], t), s->params.scale,
-                        s->params.softcap, s->vocab);
+  const head *s = p->finish_ctx;
+  for (int64_t r = row; r < row + rows; r++, z += z_row) {
+    int64_t t = s->tokens[r];
+    finish_logits(s, z, s->first + col, cols);
+    s->isa->loss_gradient(z, float_at(&s->call->in[3], t), label_at(s, t) - s->first - col, float_at(&s->call->in[4], t), s->params.scale,
+                          s->params.softcap, cols);
+  }
+}
+
+/* Words [first, first + count): their gradients, and what these give to dh, q and dB. */
+static void block_back(const head *s, int64_t count)
+{
+  gr_cpu_product p = logits(s, count, finish_gradients);
+  p.y = s->g, p.y_row = count;
+  run(s, &p);
+  multiply(s, term_of(s->w, s->first, count, true, s->g), s->width, s->dx, s->first > 0);
+  if (!s->rank) return;
+  add_outer(s, s->g, count, s->u, s->rank, (float *)s->call->out[2].data + s->first * s->rank);
+  multiply(s, term_of(s->b, s->first, count, true, s->g), s->rank, s->q, s->first > 0);
 }
 
 gr_status gr_cpu_run_head_loss_back(gr_backend *b, const gr_op_call *call, gr_error *e)
@@ -213,19 +280,16 @@ gr_status gr_cpu_run_head_loss_back(gr_backend *b, const gr_op_call *call, gr_er
   (void)e;
   head s = head_of(call, 5, 6, 7);
   s.isa = gr_cpu_isa_of(b);
-  lay_out(&s, call->scratch);
+  lay_out(&s, true, call->scratch);
   for (int i = 0; i < call->n_out; i++) memset(call->out[i].data, 0, (size_t)gr_array_count(&call->out[i]) * sizeof(float));
   float *dh = call->out[0].data;
   for (int64_t next = 0; gather(&s, &next);) {
-    logits(&s);
-    gr_pool_run(call->pool, (size_t)s.rows, gradient_job, &s);
-    multiply(&s, s.w, true, s.z, s.dx, false);
+    lower(&s);
+    for (s.first = 0; s.first < s.vocab; s.first += VOCAB_BLOCK) block_back(&s, gr_min(VOCAB_BLOCK, s.vocab - s.first));
     if (s.rank) {
-      add_outer(&s, s.z, s.vocab, s.u, s.rank, call->out[2].data); /* u holds lora_scale A h */
-      multiply(&s, s.b, true, s.z, s.q, false);
-      for (int64_t i = 0; i < s.rows * s.rank; i++) s.q[i] *= s.params.lora_scale;
+      scale(&s, s.q);
       add_outer(&s, s.q, s.rank, s.x, s.width, call->out[1].data);
-      multiply(&s, s.a, true, s.q, s.dx, true);
+      multiply(&s, term_of(s.a, 0, s.rank, true, s.q), s.width, s.dx, true);
     }
     for (int64_t r = 0; r < s.rows; r++) memcpy(dh + s.tokens[r] * s.width, s.dx + r * s.width, (size_t)s.width * sizeof *dh);
   }

@@ -2,45 +2,44 @@
 #include "backend/cpu/cpu.h"
 
 /* y = W x: x [k,n] has a token a row. */
-static gr_cpu_product along(const gr_array *w, const gr_array *x, const gr_array *y)
+static gr_cpu_term along(const gr_array *w, const gr_array *x)
 {
-  return (gr_cpu_product){ .w = w->data,
-                           .w_row = w->nb[1],
-                           .w_step = w->nb[0],
-                           .dtype = w->dtype,
-                           .across = false,
-                           .x = x->data,
-                           .x_row = x->nb[1],
-                           .x_step = x->nb[0],
-                           .y = y->data,
-                           .y_row = y->nb[1] / (int64_t)sizeof(float),
-                           .rows = x->ne[1],
-                           .cols = w->ne[1],
-                           .depth = w->ne[0] };
+  return (gr_cpu_term){ .w = w->data,
+                        .w_row = w->nb[1],
+                        .w_step = w->nb[0],
+                        .dtype = w->dtype,
+                        .across = false,
+                        .x = x->data,
+                        .x_row = x->nb[1],
+                        .x_step = x->nb[0],
+                        .depth = w->ne[0] };
 }
 
 /* y[i,j] = sum over t of a[i,t] b[j,t]. */
-static gr_cpu_product across(const gr_array *a, const gr_array *b, const gr_array *y)
+static gr_cpu_term across(const gr_array *a, const gr_array *b)
 {
-  return (gr_cpu_product){ .w = a->data,
-                           .w_row = a->nb[1],
-                           .w_step = a->nb[0],
-                           .dtype = a->dtype,
-                           .across = true,
-                           .x = b->data,
-                           .x_row = b->nb[0],
-                           .x_step = b->nb[1],
-                           .y = y->data,
-                           .y_row = y->nb[1] / (int64_t)sizeof(float),
-                           .rows = b->ne[0],
-                           .cols = a->ne[0],
-                           .depth = a->ne[1] };
+  return (gr_cpu_term){ .w = a->data,
+                        .w_row = a->nb[1],
+                        .w_step = a->nb[0],
+                        .dtype = a->dtype,
+                        .across = true,
+                        .x = b->data,
+                        .x_row = b->nb[0],
+                        .x_step = b->nb[1],
+                        .depth = a->ne[1] };
 }
 
-static size_t scratch_of(gr_cpu_product p, int threads) { return gr_cpu_product_scratch(p.rows, p.cols, p.depth, threads); }
-
-static gr_status run(gr_backend *b, const gr_op_call *call, gr_cpu_product p, const gr_array *base)
+static size_t scratch_of(const gr_op_call *call, int64_t depth, int threads)
 {
+  return gr_cpu_product_scratch(call->out[0].ne[1], call->out[0].ne[0], depth, 0, true, threads);
+}
+
+static gr_status run(gr_backend *b, const gr_op_call *call, gr_cpu_term term, const gr_array *base)
+{
+  const gr_array *y = &call->out[0];
+  gr_cpu_product p = {
+    .term = { term }, .terms = 1, .rows = y->ne[1], .cols = y->ne[0], .y = y->data, .y_row = y->nb[1] / (int64_t)sizeof(float)
+  };
   if (base && base->nb[0] == sizeof(float)) {
     p.base = base->data;
     p.base_row = base->nb[1] / (int64_t)sizeof(float);
@@ -53,46 +52,17 @@ static gr_status run(gr_backend *b, const gr_op_call *call, gr_cpu_product p, co
   return GR_OK;
 }
 
-gr_status gr_cpu_run_matmul(gr_backend *b, const gr_op_call *call, gr_error *e)
-{
-  (void)e;
-  return run(b, call, along(&call->in[0], &call->in[1], &call->out[0]), NULL);
-}
-
-gr_status gr_cpu_run_matmul_add(gr_backend *b, const gr_op_call *call, gr_error *e)
-{
-  (void)e;
-  return run(b, call, along(&call->in[1], &call->in[2], &call->out[0]), &call->in[0]);
-}
-
-gr_status gr_cpu_run_out_prod(gr_backend *b, const gr_op_call *call, gr_error *e)
-{
-  (void)e;
-  return run(b, call, across(&call->in[0], &call->in[1], &call->out[0]), NULL);
-}
-
-gr_status gr_cpu_run_out_prod_add(gr_backend *b, const gr_op_call *call, gr_error *e)
-{
-  (void)e;
-  return run(b, call, across(&call->in[1], &call->in[2], &call->out[0]), &call->in[0]);
-}
-
-size_t gr_cpu_scratch_matmul(const gr_op_call *call, int threads)
-{
-  return scratch_of(along(&call->in[0], &call->in[1], &call->out[0]), threads);
-}
-
-size_t gr_cpu_scratch_matmul_add(const gr_op_call *call, int threads)
-{
-  return scratch_of(along(&call->in[1], &call->in[2], &call->out[0]), threads);
-}
-
-size_t gr_cpu_scratch_out_prod(const gr_op_call *call, int threads)
-{
-  return scratch_of(across(&call->in[0], &call->in[1], &call->out[0]), threads);
-}
-
-size_t gr_cpu_scratch_out_prod_add(const gr_op_call *call, int threads)
-{
-  return scratch_of(across(&call->in[1], &call->in[2], &call->out[0]), threads);
-}
+#define PRODUCT(name, term, w, x, base)                                                                                                    \
+  gr_status gr_cpu_run_##name(gr_backend *b, const gr_op_call *call, gr_error *e)                                                          \
+  {                                                                                                                                        \
+    (void)e;                                                                                                                               \
+    return run(b, call, term(&call->in[w], &call->in[x]), base);                                                                           \
+  }                                                                                                                                        \
+  size_t gr_cpu_scratch_##name(const gr_op_call *call, int threads)                                                                        \
+  {                                                                                                                                        \
+    return scratch_of(call, term(&call->in[w], &call->in[x]).depth, threads);                                                              \
+  }
+PRODUCT(matmul, along, 0, 1, NULL)
+PRODUCT(matmul_add, along, 1, 2, &call->in[0])
+PRODUCT(out_prod, across, 0, 1, NULL)
+PRODUCT(out_prod_add, across, 1, 2, &call->in[0])

@@ -11,6 +11,8 @@ enum {
   FEW_COLS = 64,            /* for which x is not packed */
   FEW_ROWS = 32,            /* for which floats are not copied to tiles */
   PAGE = 4096,              /* rows this far apart share the sets of an L1 cache: read side by side they push each other out */
+  JOBS = 4,                 /* panels a thread, so that one that loses its core for a while does not hold up the others */
+  NARROW = 64,              /* columns of a panel that are not split further for that */
   SMALL = 100000            /* multiply-adds that are not worth waking threads for */
 };
 
@@ -20,79 +22,100 @@ static int64_t chunk_of(int64_t depth)
   return pieces <= 1 ? gr_max(depth, 1) : gr_ceil_div(gr_ceil_div(depth, pieces), CHUNK_UNIT) * CHUNK_UNIT;
 }
 
+static int64_t round_up(int64_t n, int64_t unit) { return gr_ceil_div(n, unit) * unit; }
+
 static int64_t packed_floats(int64_t rows, int64_t depth, int64_t blocks)
 {
-  return rows * depth + blocks * GR_CPU_SPARE * gr_ceil_div(depth, chunk_of(depth));
+  return round_up(rows * depth + blocks * GR_CPU_SPARE * gr_ceil_div(depth, chunk_of(depth)), 16);
 }
 
-/* Columns of the widest panel. */
-static int64_t panel_cols(int64_t cols, int64_t chunk, int64_t unit)
+/* Columns of the widest tile. */
+static int64_t tile_cols(int64_t cols, int64_t chunk, int64_t unit)
 {
-  int64_t most = gr_max(TILE_FLOATS / chunk / unit, 1) * unit;
-  return gr_min(most, gr_ceil_div(cols, unit) * unit);
+  return gr_min(gr_max(TILE_FLOATS / chunk / unit, 1) * unit, round_up(cols, unit));
 }
-
-static int64_t round_up(int64_t n) { return (n + 15) & ~(int64_t)15; }
 
 /* For the smallest block of rows and the largest unit, so that it holds for every instruction set and type; and monotone, though a
  * longer contraction may be cut into shorter chunks. */
-size_t gr_cpu_product_scratch(int64_t rows, int64_t cols, int64_t depth, int threads)
+size_t gr_cpu_product_scratch(int64_t rows, int64_t cols, int64_t depth, int64_t depth2, bool kept, int threads)
 {
-  int64_t most = TILE_FLOATS > CHUNK * CHUNK_UNIT ? TILE_FLOATS : CHUNK * CHUNK_UNIT;
-  int64_t tile = gr_min(most, gr_ceil_div(cols, CHUNK_UNIT) * CHUNK_UNIT * gr_min(gr_max(depth, 1), CHUNK));
-  int64_t packed = rows * depth + gr_ceil_div(rows, 4) * GR_CPU_SPARE * (gr_ceil_div(depth, CHUNK / 2) + 1);
-  return (size_t)(round_up(packed) + round_up(tile) * threads) * sizeof(float);
+  const int64_t most = TILE_FLOATS > CHUNK * CHUNK_UNIT ? TILE_FLOATS : CHUNK * CHUNK_UNIT;
+  int64_t deepest = gr_min(gr_max(gr_max(depth, depth2), 1), CHUNK), wide = round_up(cols, CHUNK_UNIT);
+  int64_t thread = gr_min(most, wide * deepest) + (kept ? 0 : GR_CPU_SLICE * rows);
+  int64_t spare = gr_ceil_div(rows, 4) * GR_CPU_SPARE;
+  int64_t packed = rows * (depth + depth2) + spare * (gr_ceil_div(depth, CHUNK / 2) + gr_ceil_div(depth2, CHUNK / 2) + 2) + 32;
+  return (size_t)(round_up(packed, 16) + round_up(thread, 16) * threads) * sizeof(float);
 }
 
 /* How operands are read changes no bit. */
-static void choose_reads(gr_cpu_product *p)
+static void choose_reads(const gr_cpu_product *p, gr_cpu_term *t)
 {
   const int64_t f = sizeof(float);
-  bool over_tokens = p->across && p->x_row == f && p->x_step != f && p->x_step % f == 0 && !p->gather;
-  p->chunk = over_tokens ? gr_max(1, gr_min(p->depth, TOKENS)) : chunk_of(p->depth);
-  p->x_read = over_tokens ? GR_CPU_X_BY_STEP : GR_CPU_X_PACK;
-  if (!over_tokens && p->x_step == f && p->x_row % f == 0 && p->x_row % PAGE && p->cols <= FEW_COLS && !p->gather)
-    p->x_read = GR_CPU_X_BY_ROW;
-  p->w_read = p->across && p->dtype == GR_F32 && p->w_step == f && p->w_row % f == 0 && p->cols % GR_CPU_SPARE == 0 && p->rows <= FEW_ROWS;
+  bool over_tokens = t->across && t->x_row == f && t->x_step != f && t->x_step % f == 0;
+  t->chunk = over_tokens ? gr_max(1, gr_min(t->depth, TOKENS)) : chunk_of(t->depth);
+  t->x_read = over_tokens ? GR_CPU_X_BY_STEP : GR_CPU_X_PACK;
+  if (!over_tokens && t->x_step == f && t->x_row % f == 0 && t->x_row % PAGE && p->cols <= FEW_COLS) t->x_read = GR_CPU_X_BY_ROW;
+  t->w_read = t->across && t->dtype == GR_F32 && t->w_step == f && t->w_row % f == 0 && p->cols % GR_CPU_SPARE == 0 && p->rows <= FEW_ROWS;
 }
 
+static void plan_terms(gr_cpu_product *p, float **scratch)
+{
+  p->unit = p->slice ? p->slice : UNIT;
+  p->widest = p->slice ? p->slice : p->y ? INT64_MAX : GR_CPU_SLICE;
+  for (gr_cpu_term *t = p->term; t < p->term + p->terms; t++) {
+    choose_reads(p, t);
+    t->packed = *scratch;
+    if (t->x_read == GR_CPU_X_PACK) *scratch += packed_floats(p->rows, t->depth, p->blocks);
+    if (t->across && !t->w_read) p->unit = gr_max(p->unit, gr_dtype_get(t->dtype)->block_elems);
+  }
+  for (gr_cpu_term *t = p->term; t < p->term + p->terms; t++) p->widest = gr_min(p->widest, tile_cols(p->cols, t->chunk, p->unit));
+}
+
+/* How work is dealt changes no bit either. */
 static void plan(gr_cpu_product *p, const gr_cpu_isa *isa, int threads, float *scratch)
 {
   p->isa = isa;
-  choose_reads(p);
-  p->unit = p->across && !p->w_read ? gr_max(UNIT, gr_dtype_get(p->dtype)->block_elems) : UNIT;
   p->blocks = gr_ceil_div(p->rows, isa->block_rows);
-  int64_t units = gr_ceil_div(p->cols, p->unit), widest = panel_cols(p->cols, p->chunk, p->unit);
-  if (p->rows * p->cols * p->depth < SMALL) threads = 1;
-  p->panels = gr_ceil_div(units * p->unit, widest);
-  p->panels = gr_min(gr_ceil_div(p->panels, threads) * threads, units);
+  plan_terms(p, &scratch);
+  int64_t units = gr_ceil_div(p->cols, p->unit), deepest = 0;
+  double work = 0;
+  for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++) {
+    deepest = gr_max(deepest, t->chunk);
+    work += (double)p->rows * (double)p->cols * (double)t->depth;
+  }
+  if (work < SMALL) threads = 1;
+  int64_t wanted = gr_min(threads > 1 ? (int64_t)threads * JOBS : 1, gr_ceil_div(p->cols, gr_max(NARROW, p->unit)));
+  p->panels = gr_max(gr_ceil_div(units * p->unit, p->widest), wanted);
+  p->panels = gr_min(round_up(p->panels, threads), units);
   p->groups = p->panels >= threads ? 1 : gr_min(gr_ceil_div(threads, p->panels), p->blocks);
-  p->tile_floats = round_up(widest * p->chunk);
-  p->packed = scratch;
-  p->tiles = scratch + (p->x_read == GR_CPU_X_PACK ? round_up(packed_floats(p->rows, p->depth, p->blocks)) : 0);
+  p->thread_floats = round_up(p->widest * deepest + (p->y ? 0 : p->widest * p->rows), 16);
+  p->threads = scratch;
 }
 
 static void pack_job(void *ctx, size_t job, int thread)
 {
   (void)thread;
   const gr_cpu_product *p = ctx;
-  p->isa->pack(p, (int64_t)job);
+  for (int i = 0; i < p->terms; i++)
+    if (p->term[i].x_read == GR_CPU_X_PACK) p->isa->pack(p, &p->term[i], (int64_t)job);
 }
 
 static void panel_job(void *ctx, size_t job, int thread)
 {
   const gr_cpu_product *p = ctx;
   int64_t panel = (int64_t)job / p->groups, group = (int64_t)job % p->groups, units = gr_ceil_div(p->cols, p->unit);
-  int64_t from = gr_block_begin(units, p->panels, panel) * p->unit, to = gr_block_begin(units, p->panels, panel + 1) * p->unit;
-  p->isa->panel(p, from, gr_min(to, p->cols), gr_block_begin(p->blocks, p->groups, group), gr_block_begin(p->blocks, p->groups, group + 1),
-                p->tiles + p->tile_floats * thread);
+  int64_t from = gr_block_begin(units, p->panels, panel) * p->unit;
+  int64_t to = gr_min(gr_block_begin(units, p->panels, panel + 1) * p->unit, p->cols);
+  p->isa->panel(p, from, to, gr_block_begin(p->blocks, p->groups, group), gr_block_begin(p->blocks, p->groups, group + 1),
+                p->threads + p->thread_floats * thread);
 }
 
 void gr_cpu_product_run(gr_cpu_product *p, const gr_cpu_isa *isa, gr_pool *pool, void *scratch)
 {
   if (p->rows <= 0 || p->cols <= 0) return;
   plan(p, isa, gr_pool_threads(pool), scratch);
-  bool small = p->panels * p->groups == 1;
-  if (p->x_read == GR_CPU_X_PACK) gr_pool_run(small ? NULL : pool, (size_t)p->blocks, pack_job, p);
+  bool small = p->panels * p->groups == 1, packs = false;
+  for (int i = 0; i < p->terms; i++) packs = packs || p->term[i].x_read == GR_CPU_X_PACK;
+  if (packs) gr_pool_run(small ? NULL : pool, (size_t)p->blocks, pack_job, p);
   gr_pool_run(pool, (size_t)(p->panels * p->groups), panel_job, p);
 }

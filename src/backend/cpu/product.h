@@ -1,5 +1,5 @@
-/* The product engine: y[row, col] = base[row, col] + sum over k of x[row, k] * w(k, col), for a frozen weight of any type and
- * F32 activations x. Both directions of a linear layer are this product:
+/* The product engine: y[row, col] = base[row, col] + sum over k of x[row, k] * w(k, col), for a weight of any type and F32
+ * activations x; or the sum of two such products. Both directions of a linear layer are this product:
  *
  *   matmul     y[n, M]  = X[n, K] W[M, K]^T    columns are rows of W, the contraction runs along them     (across = false)
  *   out_prod   dX[n, K] = G[n, M] W[M, K]      columns are W's, the contraction runs across its rows      (across = true)
@@ -22,35 +22,54 @@ struct gr_cpu_isa;
  * because it already has the order of packed blocks (a gradient of a factor, whose contraction runs over tokens). */
 typedef enum gr_cpu_x { GR_CPU_X_PACK, GR_CPU_X_BY_ROW, GR_CPU_X_BY_STEP } gr_cpu_x;
 
-typedef struct gr_cpu_product {
+/* One product of the sum that y is: a weight and what it is multiplied with. */
+typedef struct gr_cpu_term {
   const char *w;
   int64_t w_row, w_step; /* bytes between rows of W, and between elements of a row (matters for F32 only) */
   gr_dtype dtype;
   bool across;
   const char *x;
   int64_t x_row, x_step; /* bytes from x[row, k] to x[row + 1, k] and x[row, k + 1] */
-  const int32_t *gather; /* the row of x that each row is, or NULL: all in order */
-  float *y;              /* columns are dense */
+  int64_t depth;
+  /* Filled in by gr_cpu_product_run. */
+  gr_cpu_x x_read;
+  bool w_read;   /* W is read where it stands: floats, across, whole vectors */
+  int64_t chunk; /* of the contraction */
+  float *packed;
+} gr_cpu_term;
+
+typedef struct gr_cpu_product gr_cpu_product;
+
+/* Takes over a block of finished results, z[rows, cols] of the product's rows from `row` and columns from `col`, while they are in cache.
+ * Called once for each element, by any thread. */
+typedef void gr_cpu_finish(const gr_cpu_product *p, int64_t row, int64_t rows, int64_t col, int64_t cols, float *z, int64_t z_row);
+
+struct gr_cpu_product {
+  gr_cpu_term term[2]; /* the sum of two products is an adapter's layer: W x + B h, or W^T g + A^T q */
+  int terms;
+  int64_t rows, cols;
+  float *y;              /* columns are dense; NULL: results go to finish alone, and are not kept */
   int64_t y_row;         /* floats */
   const float *base;     /* added to; NULL: nothing; may be y */
   int64_t base_row;      /* floats */
-  int64_t rows, cols, depth;
-  /* Filled in by gr_cpu_product_plan. */
+  gr_cpu_finish *finish; /* NULL: nothing more is done */
+  const void *finish_ctx;
+  int64_t slice; /* columns handed to finish at once, from multiples of it: one call a block of rows and slice; 0: as they come */
+  /* Filled in by gr_cpu_product_run. */
   const struct gr_cpu_isa *isa;
-  gr_cpu_x x_read;
-  bool w_read;    /* W is read where it stands: floats, across, whole vectors */
-  int64_t chunk;  /* of the contraction */
   int64_t unit;   /* columns: panels begin at multiples of it */
+  int64_t widest; /* columns of a tile */
   int64_t panels; /* units are dealt evenly to them */
   int64_t groups; /* of blocks of rows, each with tiles of its own */
   int64_t blocks;
-  int64_t tile_floats;
-  float *packed;
-  float *tiles; /* one a thread */
-} gr_cpu_product;
+  int64_t thread_floats;
+  float *threads; /* scratch of each: a tile, and results that are not kept */
+};
 
-/* Bytes of scratch that gr_cpu_product_run may use for up to these sizes. */
-size_t gr_cpu_product_scratch(int64_t rows, int64_t cols, int64_t depth, int threads);
+enum { GR_CPU_SLICE = 256 }; /* the widest slice, and the widest tile where there is no y */
+
+/* Bytes of scratch that gr_cpu_product_run may use for a product of up to these sizes; depth2 0: one term; kept: there is a y. */
+size_t gr_cpu_product_scratch(int64_t rows, int64_t cols, int64_t depth, int64_t depth2, bool kept, int threads);
 
 /* scratch is 64-byte aligned. */
 void gr_cpu_product_run(gr_cpu_product *p, const struct gr_cpu_isa *isa, gr_pool *pool, void *scratch);
@@ -64,11 +83,10 @@ static inline int64_t gr_block_begin(int64_t rows, int64_t blocks, int64_t i) { 
 
 /* Packed x: chunk by chunk, block by block, k by k with the block's rows side by side, so that the micro-kernel reads one
  * stream. A block is stored with whole vectors that overlap; GR_CPU_SPARE floats keep the last off the next block. */
-
-static inline float *gr_packed_at(const gr_cpu_product *p, int64_t block, int64_t k)
+static inline float *gr_packed_at(const gr_cpu_product *p, const gr_cpu_term *t, int64_t block, int64_t k)
 {
-  int64_t deep = gr_min(p->chunk, p->depth - k);
-  return p->packed + p->rows * k + k / p->chunk * p->blocks * GR_CPU_SPARE + gr_block_begin(p->rows, p->blocks, block) * deep +
+  int64_t deep = gr_min(t->chunk, t->depth - k);
+  return t->packed + p->rows * k + k / t->chunk * p->blocks * GR_CPU_SPARE + gr_block_begin(p->rows, p->blocks, block) * deep +
          block * GR_CPU_SPARE;
 }
 

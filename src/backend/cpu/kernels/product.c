@@ -8,30 +8,28 @@ enum {
 
 /* ---- activations ---- */
 
-static inline const char *row_of_x(const gr_cpu_product *p, int64_t row) { return p->x + (p->gather ? p->gather[row] : row) * p->x_row; }
-
-static void pack_strided(const gr_cpu_product *p, int64_t first, int64_t rows, int64_t k, int64_t deep, float *dst)
+static void pack_strided(const gr_cpu_term *t, int64_t first, int64_t rows, int64_t k, int64_t deep, float *dst)
 {
   for (int64_t i = 0; i < deep; i++)
-    for (int64_t r = 0; r < rows; r++) memcpy(dst++, row_of_x(p, first + r) + (k + i) * p->x_step, sizeof *dst);
+    for (int64_t r = 0; r < rows; r++) memcpy(dst++, t->x + (first + r) * t->x_row + (k + i) * t->x_step, sizeof *dst);
 }
 
-void GR_ISA_FN(pack)(const gr_cpu_product *p, int64_t block)
+void GR_ISA_FN(pack)(const gr_cpu_product *p, const gr_cpu_term *t, int64_t block)
 {
   int64_t first = gr_block_begin(p->rows, p->blocks, block), rows = gr_block_begin(p->rows, p->blocks, block + 1) - first;
-  for (int64_t k = 0; k < p->depth; k += p->chunk) {
-    int64_t deep = gr_min(p->chunk, p->depth - k);
-    float *dst = gr_packed_at(p, block, k);
-    if (p->x_step == sizeof(float)) {
+  for (int64_t k = 0; k < t->depth; k += t->chunk) {
+    int64_t deep = gr_min(t->chunk, t->depth - k);
+    float *dst = gr_packed_at(p, t, block, k);
+    if (t->x_step == sizeof(float)) {
       const float *src[GR_LANES];
-      for (int64_t r = 0; r < GR_LANES; r++) src[r] = (const float *)row_of_x(p, first + gr_min(r, rows - 1)) + k;
+      for (int64_t r = 0; r < GR_LANES; r++) src[r] = (const float *)(t->x + (first + gr_min(r, rows - 1)) * t->x_row) + k;
       transpose_rows(dst, rows, src, deep);
-    } else if (p->x_row == sizeof(float) && !p->gather) {
-      const char *src = row_of_x(p, first) + k * p->x_step;
-      for (int64_t i = 0; i < deep; i++, src += p->x_step, dst += rows)
+    } else if (t->x_row == sizeof(float)) {
+      const char *src = t->x + first * t->x_row + k * t->x_step;
+      for (int64_t i = 0; i < deep; i++, src += t->x_step, dst += rows)
         for (int64_t r = 0; r < rows; r += GR_LANES) vstore(dst + r, vload_part((const float *)src + r, gr_min(rows - r, GR_LANES)));
     } else {
-      pack_strided(p, first, rows, k, deep, dst);
+      pack_strided(t, first, rows, k, deep, dst);
     }
   }
 }
@@ -39,40 +37,40 @@ void GR_ISA_FN(pack)(const gr_cpu_product *p, int64_t block)
 /* ---- tiles: strips of GR_COLS columns, each k by k ---- */
 
 /* n elements of row `row` of W from element `at` (a multiple of the block) as floats: decoded into buffer, or where they are. */
-static inline const float *weights(const gr_cpu_product *p, int64_t row, int64_t at, int64_t n, float *buffer)
+static inline const float *weights(const gr_cpu_product *p, const gr_cpu_term *t, int64_t row, int64_t at, int64_t n, float *buffer)
 {
-  const char *src = p->w + row * p->w_row;
-  if (p->dtype == GR_F32) {
-    if (p->w_step == sizeof(float)) return (const float *)src + at;
-    for (int64_t i = 0; i < n; i++) memcpy(&buffer[i], src + (at + i) * p->w_step, sizeof *buffer);
+  const char *src = t->w + row * t->w_row;
+  if (t->dtype == GR_F32) {
+    if (t->w_step == sizeof(float)) return (const float *)src + at;
+    for (int64_t i = 0; i < n; i++) memcpy(&buffer[i], src + (at + i) * t->w_step, sizeof *buffer);
     return buffer;
   }
-  const gr_dtype_info *d = gr_dtype_get(p->dtype);
-  p->isa->decode[p->dtype](src + at / d->block_elems * d->block_bytes, buffer, n);
+  const gr_dtype_info *d = gr_dtype_get(t->dtype);
+  p->isa->decode[t->dtype](src + at / d->block_elems * d->block_bytes, buffer, n);
   return buffer;
 }
 
 /* Columns of the tile are rows of W. Columns past the last repeat it; their sums are dropped. */
-static void tile_along(const gr_cpu_product *p, int64_t col, int64_t cols, int64_t k, int64_t deep, float *tile)
+static void tile_along(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col, int64_t cols, int64_t k, int64_t deep, float *tile)
 {
   float buffer[GR_LANES][PITCH];
   for (int64_t c = 0; c < cols; c += GR_LANES)
     for (int64_t i = 0; i < deep; i += PIECE) {
       int64_t n = gr_min(deep - i, PIECE);
       const float *src[GR_LANES];
-      for (int64_t r = 0; r < GR_LANES; r++) src[r] = c + r < cols ? weights(p, col + c + r, k + i, n, buffer[r]) : src[r - 1];
+      for (int64_t r = 0; r < GR_LANES; r++) src[r] = c + r < cols ? weights(p, t, col + c + r, k + i, n, buffer[r]) : src[r - 1];
       transpose_rows(tile + (c / GR_COLS * deep + i) * GR_COLS + c % GR_COLS, GR_COLS, src, n);
     }
 }
 
 /* Columns of the tile are columns of W. */
-static void tile_across(const gr_cpu_product *p, int64_t col, int64_t cols, int64_t k, int64_t deep, float *tile)
+static void tile_across(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col, int64_t cols, int64_t k, int64_t deep, float *tile)
 {
   float buffer[PITCH];
   for (int64_t c = 0; c < cols; c += PIECE) {
     int64_t n = gr_min(cols - c, PIECE);
     for (int64_t i = 0; i < deep; i++) {
-      const float *src = weights(p, k + i, col + c, n, buffer);
+      const float *src = weights(p, t, k + i, col + c, n, buffer);
       for (int64_t j = 0; j < n; j += GR_LANES) {
         float *dst = tile + ((c + j) / GR_COLS * deep + i) * GR_COLS + j % GR_COLS;
         vstore(dst, n - j >= GR_LANES ? vload(src + j) : vload_part(src + j, n - j));
@@ -81,52 +79,90 @@ static void tile_across(const gr_cpu_product *p, int64_t col, int64_t cols, int6
   }
 }
 
-static void multiply(const gr_cpu_product *p, int64_t col, int64_t cols, int64_t block, int64_t k, int64_t deep, const float *tile)
+/* ---- products ---- */
+
+/* Where results of a tile go: z holds rows of the product from `first` on. */
+typedef struct target {
+  float *z;
+  int64_t row, first;
+} target;
+
+static inline float *target_at(const target *to, int64_t row) { return to->z + (row - to->first) * to->row; }
+
+/* One block of rows through one tile, on top of base (NULL: nothing). */
+static void multiply(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col, int64_t cols, int64_t block, int64_t k, const float *tile,
+                     const target *to, const float *base, int64_t base_row)
 {
-  const int64_t f = sizeof(float), first = gr_block_begin(p->rows, p->blocks, block);
-  const float *base = k ? p->y : p->base;
+  const int64_t f = sizeof(float), first = gr_block_begin(p->rows, p->blocks, block), deep = gr_min(t->chunk, t->depth - k);
   gr_micro_block m = { .b = tile,
                        .b_step = GR_COLS,
                        .b_strip = GR_COLS * deep,
-                       .c = p->y + first * p->y_row + col,
-                       .c_row = p->y_row,
-                       .base_row = k ? p->y_row : p->base_row,
+                       .c = target_at(to, first),
+                       .c_row = to->row,
+                       .base = base,
+                       .base_row = base_row,
                        .rows = gr_block_begin(p->rows, p->blocks, block + 1) - first,
                        .cols = cols,
                        .steps = deep };
-  if (base) m.base = base + first * m.base_row + col;
-  if (p->w_read) {
-    m.b = (const float *)(p->w + k * p->w_row) + col;
-    m.b_step = p->w_row / f;
+  if (t->w_read) {
+    m.b = (const float *)(t->w + k * t->w_row) + col;
+    m.b_step = t->w_row / f;
     m.b_strip = GR_COLS;
   }
-  switch (p->x_read) {
+  switch (t->x_read) {
   case GR_CPU_X_PACK:
-    m.a = gr_packed_at(p, block, k);
+    m.a = gr_packed_at(p, t, block, k);
     m.a_step = m.rows;
     micro_block(GR_A_PACKED, &m);
     break;
   case GR_CPU_X_BY_STEP:
-    m.a = (const float *)(p->x + k * p->x_step) + first;
-    m.a_step = p->x_step / f;
+    m.a = (const float *)(t->x + k * t->x_step) + first;
+    m.a_step = t->x_step / f;
     micro_block(GR_A_PACKED, &m);
     break;
   case GR_CPU_X_BY_ROW:
-    m.a = (const float *)(p->x + first * p->x_row) + k;
-    m.a_step = p->x_row / f;
+    m.a = (const float *)(t->x + first * t->x_row) + k;
+    m.a_step = t->x_row / f;
     micro_block(GR_A_BY_ROW, &m);
     break;
   }
 }
 
-/* Columns [col, end) of the blocks [block, last) of rows. */
-void GR_ISA_FN(panel)(const gr_cpu_product *p, int64_t col, int64_t end, int64_t block, int64_t last, float *tile)
+/* Results that are not kept stand in the thread's scratch: all rows of the tile, or, when one chunk finishes them, a block at a time. */
+static target target_of(const gr_cpu_product *p, int64_t col, float *scratch)
 {
-  int64_t cols = end - col, k = 0;
-  do { /* a contraction over nothing still gives base, or zeros */
-    int64_t deep = gr_min(p->chunk, p->depth - k);
-    if (!p->w_read) (p->across ? tile_across : tile_along)(p, col, cols, k, deep, tile);
-    for (int64_t i = block; i < last; i++) multiply(p, col, cols, i, k, deep, tile);
-    k += deep;
-  } while (k < p->depth);
+  if (p->y) return (target){ p->y + col, p->y_row, 0 };
+  return (target){ scratch + p->thread_floats - p->widest * p->rows, p->widest, 0 };
+}
+
+/* Columns [col, col + cols), at most a tile's, of the blocks [block, last) of rows. */
+static void one_tile(const gr_cpu_product *p, int64_t col, int64_t cols, int64_t block, int64_t last, float *tile)
+{
+  target to = target_of(p, col, tile);
+  bool at_once = !p->y && p->terms == 1 && p->term[0].depth <= p->term[0].chunk;
+  for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++) {
+    int64_t k = 0;
+    do { /* a contraction over nothing still gives base, or zeros */
+      int64_t deep = gr_min(t->chunk, t->depth - k);
+      bool begun = k > 0 || t > p->term, done = k + deep >= t->depth && t == p->term + p->terms - 1;
+      if (!t->w_read) (t->across ? tile_across : tile_along)(p, t, col, cols, k, deep, tile);
+      for (int64_t b = block; b < last; b++) {
+        int64_t first = gr_block_begin(p->rows, p->blocks, b), rows = gr_block_begin(p->rows, p->blocks, b + 1) - first;
+        if (at_once) to.first = first;
+        const float *base = begun ? target_at(&to, first) : p->base ? p->base + first * p->base_row + col : NULL;
+        multiply(p, t, col, cols, b, k, tile, &to, base, begun ? to.row : p->base_row);
+        if (done && p->finish) p->finish(p, first, rows, col, cols, target_at(&to, first), to.row);
+      }
+      k += deep;
+    } while (k < t->depth);
+  }
+}
+
+/* Columns [col, end) of the blocks [block, last) of rows. */
+void GR_ISA_FN(panel)(const gr_cpu_product *p, int64_t col, int64_t end, int64_t block, int64_t last, float *scratch)
+{
+  for (int64_t wide; col < end; col += wide) {
+    wide = gr_min(p->widest, end - col);
+    one_tile(p, col, wide, block, last, scratch);
+  }
 }
