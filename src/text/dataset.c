@@ -1,53 +1,12 @@
-/* Files to samples: lines to records, records to conversations, conversations to tokens with weights. */
+/* Files to samples: what is kept, counted and said. Records become samples in dataset_sample.c and dataset_plain.c. */
 #include "text/dataset.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/file.h"
-#include "text/records.h"
-
-struct gr_dataset {
-  gr_sample *samples;
-  size_t n, cap;
-  char **paths;
-  size_t n_paths, paths_cap;
-  gr_data_counts counts;
-  gr_data_format format;
-  gr_buf notes;
-  size_t bytes;
-  uint64_t hash;
-  uint64_t *seen; /* open-addressed set of sample hashes, for duplicates */
-  size_t seen_cap;
-};
-
-/* One file being read. */
-struct reader {
-  gr_dataset *d;
-  const gr_data_options *o;
-  const char *path;
-  gr_data_format format;
-  uint32_t file, line;
-  size_t learned; /* samples of this file that hold a trained token */
-  gr_tokens tokens;
-  gr_trusted_span *trusted;
-  size_t trusted_cap;
-};
-
-static gr_status at_line(const struct reader *r, gr_error *e)
-{
-  gr_error_context(e, "%s:%u", r->path, r->line);
-  return e ? e->status : GR_ERR_FORMAT;
-}
-
-/* ---- notes ---- */
-
-static void note(struct reader *r, size_t before, const char *what)
-{
-  if (before) return;
-  gr_buf_printf(&r->d->notes, "%s%s:%u: %s", r->d->notes.len ? "\n" : "", r->path, r->line, what);
-}
+#include "text/dataset_impl.h"
+#include "text/dataset_source.h"
 
 /* ---- samples ---- */
 
@@ -95,7 +54,14 @@ static bool seen_before(gr_dataset *d, uint64_t h)
   return was;
 }
 
-static gr_status add_sample(struct reader *r, const int32_t *ids, const float *weights, int32_t n, uint32_t piece, gr_error *e)
+void gr_data_count(data_reader *r, gr_data_event v, size_t n)
+{
+  gr_dataset *d = r->d;
+  if (n && d->counts.events[v] == 0) d->first[v] = (data_place){ r->file, r->line };
+  d->counts.events[v] += n;
+}
+
+gr_status gr_data_add_sample(data_reader *r, const int32_t *ids, const float *weights, int32_t n, uint32_t piece, gr_error *e)
 {
   gr_dataset *d = r->d;
   char *block = gr_alloc((size_t)n * 8);
@@ -115,278 +81,119 @@ static gr_status add_sample(struct reader *r, const int32_t *ids, const float *w
   memcpy(s->weights, weights, (size_t)n * 4);
   s->weights[0] = 0;
   uint64_t h = sample_hash(s->ids, s->weights, n);
-  if (seen_before(d, h)) {
-    note(r, d->counts.duplicates, "the same as an earlier sample");
-    d->counts.duplicates++;
-  }
+  gr_data_count(r, GR_DATA_DUPLICATES, seen_before(d, h));
+  int32_t bos = gr_tokenizer_role(r->o->tokenizer, GR_ROLE_BOS);
+  gr_data_count(r, GR_DATA_DOUBLED_BOS, n > 1 && bos >= 0 && ids[0] == bos && ids[1] == bos);
   d->hash = mix(d->hash, h);
   d->bytes += (size_t)n * 8 + sizeof *s;
   d->counts.samples++;
   d->counts.tokens += (size_t)n;
-  size_t trained = 0;
-  for (int32_t i = 0; i < n; i++) trained += s->weights[i] > 0;
-  d->counts.tokens_trained += trained;
-  r->learned += trained > 0;
+  for (int32_t i = 0; i < n; i++) d->counts.tokens_trained += s->weights[i] > 0;
+  r->kept++;
   return GR_OK;
-}
-
-static size_t count_trained(const float *weights, int32_t from, int32_t to)
-{
-  size_t n = 0;
-  for (int32_t i = from + 1; i < to; i++) n += weights[i] > 0; /* a piece's first token is not predicted */
-  return n;
-}
-
-static gr_status keep(struct reader *r, const int32_t *ids, const float *weights, int32_t n, gr_error *e)
-{
-  gr_data_counts *c = &r->d->counts;
-  int32_t window = r->o->window;
-  if (n > window && r->o->overlong == GR_OVERLONG_DROP) {
-    note(r, c->dropped_long++, "longer than the window: dropped");
-    return GR_OK;
-  }
-  if (n > window && r->o->overlong == GR_OVERLONG_TRUNCATE) {
-    note(r, c->truncated++, "longer than the window: cut at its end");
-    n = window;
-  }
-  if (n > window) note(r, c->split++, "longer than the window: split");
-  if (n < 2 || count_trained(weights, 0, n) == 0) {
-    note(r, c->dropped_empty++, "nothing in it is trained: dropped");
-    return GR_OK;
-  }
-  for (int32_t at = 0, piece = 0; at < n; at += window, piece++) {
-    int32_t end = n - at < window ? n : at + window;
-    if (count_trained(weights, at, end)) GR_TRY(add_sample(r, ids + at, weights + at, end - at, (uint32_t)piece, e));
-  }
-  return GR_OK;
-}
-
-/* ---- conversations ---- */
-
-static gr_status trusted_spans(struct reader *r, const gr_rendered *text, size_t *n, gr_error *e)
-{
-  *n = 0;
-  for (size_t i = 0; i < text->n_runs;) {
-    size_t end = gr_rendered_stretch(text, i);
-    if (text->runs[i].control) {
-      if (!gr_grow((void **)&r->trusted, &r->trusted_cap, *n + 1, sizeof *r->trusted)) return gr_fail_memory(e, r->trusted_cap);
-      r->trusted[(*n)++] = (gr_trusted_span){ text->runs[i].start, text->runs[end - 1].end };
-    }
-    i = end;
-  }
-  return GR_OK;
-}
-
-/* Weights of the tokens whose first byte lies in a span. */
-static gr_status weigh(struct reader *r, const json_t *messages, const gr_chat_spans *spans, double record_weight, float *weights,
-                       gr_error *e)
-{
-  size_t k = 0;
-  for (size_t i = 0; i < r->tokens.count; i++) {
-    size_t at = r->tokens.at[i];
-    while (k < spans->count && spans->items[k].end <= at) k++;
-    if (k == spans->count || at < spans->items[k].start || r->tokens.length[i] == 0) continue;
-    double w = 1;
-    GR_TRY(gr_message_weight(json_array_get(messages, spans->items[k].message), &w, e));
-    weights[i] = (float)(w * record_weight);
-  }
-  return GR_OK;
-}
-
-static void lint(struct reader *r, const gr_chat_spans *spans)
-{
-  gr_data_counts *c = &r->d->counts;
-  const gr_tokenizer *t = r->o->tokenizer;
-  int32_t bos = gr_tokenizer_role(t, GR_ROLE_BOS);
-  if (spans && spans->count && !spans->items[spans->count - 1].closed)
-    note(r, c->end_not_trained++, "the end of the last turn is not trained: the model would not learn to stop");
-  if (r->tokens.count > 1 && bos >= 0 && r->tokens.ids[0] == bos && r->tokens.ids[1] == bos)
-    note(r, c->doubled_bos++, "begins with two BOS tokens");
-  if (spans && spans->dropped) {
-    note(r, c->thinking_dropped, "the chat template drops the reasoning of an earlier turn");
-    c->thinking_dropped += spans->dropped;
-  }
-}
-
-/* What ends a turn: the texts of the end-of-generation tokens. */
-enum { ENDS_MAX = 64 };
-static size_t turn_ends(const gr_tokenizer *t, char **ends)
-{
-  size_t n = 0;
-  for (size_t id = 0; id < gr_tokenizer_vocab_size(t) && n < ENDS_MAX; id++) {
-    if (!gr_tokenizer_is_eog(t, (int32_t)id)) continue;
-    gr_text_view v = gr_tokenizer_text(t, (int32_t)id);
-    ends[n] = gr_strndup(v.data, v.len);
-    n += ends[n] != NULL;
-  }
-  return n;
-}
-
-static gr_status render_options(const struct reader *r, const gr_conversation *c, char **bos, char **eos, gr_render_options *o, gr_error *e)
-{
-  const gr_tokenizer *t = r->o->tokenizer;
-  gr_text_view b = gr_tokenizer_text(t, gr_tokenizer_role(t, GR_ROLE_BOS)), s = gr_tokenizer_text(t, gr_tokenizer_role(t, GR_ROLE_EOS));
-  *bos = gr_strndup(b.data ? b.data : "", b.len);
-  *eos = gr_strndup(s.data ? s.data : "", s.len);
-  if (!*bos || !*eos) return gr_fail_memory(e, b.len + s.len);
-  *o = (gr_render_options){ .tools = c->tools,
-                            .variables = r->o->variables,
-                            .bos_token = *bos,
-                            .eos_token = *eos,
-                            .parse_tool_arguments = r->o->parse_tool_arguments };
-  return GR_OK;
-}
-
-static gr_status conversation(struct reader *r, const gr_conversation *c, gr_error *e)
-{
-  gr_rendered text = { 0 };
-  gr_chat_spans spans = { 0 };
-  gr_render_options o;
-  char *bos = NULL, *eos = NULL, *ends[ENDS_MAX];
-  size_t n_ends = turn_ends(r->o->tokenizer, ends), n_trusted = 0;
-  float *weights = NULL;
-  gr_status s = render_options(r, c, &bos, &eos, &o, e);
-  if (s == GR_OK) s = gr_template_render(r->o->chat_template, c->messages, &o, &text, e);
-  if (s == GR_OK && !r->o->train_on_inputs)
-    s = gr_chat_locate(r->o->chat_template, c->messages, &o, &text, (const char *const *)ends, n_ends, &spans, e);
-  if (s == GR_OK) s = trusted_spans(r, &text, &n_trusted, e);
-  if (s == GR_OK)
-    s = gr_tokenizer_encode_spans(r->o->tokenizer, text.text, text.len, r->trusted, n_trusted, GR_ENCODE_SPECIAL | GR_ENCODE_ONE_BOS,
-                                  &r->tokens, e);
-  if (s == GR_OK) {
-    weights = gr_calloc(r->tokens.count, sizeof *weights);
-    if (!weights) s = gr_fail_memory(e, r->tokens.count * sizeof *weights);
-  }
-  for (size_t i = 0; s == GR_OK && r->o->train_on_inputs && i < r->tokens.count; i++) weights[i] = (float)c->weight;
-  if (s == GR_OK && !r->o->train_on_inputs) s = weigh(r, c->messages, &spans, c->weight, weights, e);
-  if (s == GR_OK) {
-    lint(r, r->o->train_on_inputs ? NULL : &spans);
-    s = keep(r, r->tokens.ids, weights, (int32_t)r->tokens.count, e);
-  }
-  gr_free(weights);
-  for (size_t i = 0; i < n_ends; i++) gr_free(ends[i]);
-  gr_free(bos);
-  gr_free(eos);
-  gr_chat_spans_free(&spans);
-  gr_rendered_free(&text);
-  return s;
-}
-
-/* Bare text is all trained; a document ends with EOS, so that its end is learned too. */
-static gr_status bare_text(struct reader *r, const char *text, size_t n, double weight, bool document, gr_error *e)
-{
-  const gr_tokenizer *t = r->o->tokenizer;
-  int32_t eos = gr_tokenizer_role(t, GR_ROLE_EOS);
-  GR_TRY(gr_tokenizer_encode(t, text, n, GR_ENCODE_SPECIAL, &r->tokens, e));
-  size_t count = r->tokens.count;
-  bool ended = !document || eos < 0 || (count && r->tokens.ids[count - 1] == eos);
-  int32_t *ids = gr_alloc((count + 1) * sizeof *ids);
-  float *weights = gr_alloc((count + 1) * sizeof *weights);
-  gr_status s = ids && weights ? GR_OK : gr_fail_memory(e, count * 8);
-  if (s == GR_OK) {
-    if (count) memcpy(ids, r->tokens.ids, count * sizeof *ids);
-    if (!ended) ids[count++] = eos;
-    for (size_t i = 0; i < count; i++) weights[i] = (float)weight;
-    lint(r, NULL);
-    if (document) s = keep(r, ids, weights, (int32_t)count, e);
-    for (size_t at = 0; !document && s == GR_OK && at + 1 < count; at += (size_t)r->o->window) {
-      int32_t take = (int32_t)(count - at < (size_t)r->o->window ? count - at : (size_t)r->o->window);
-      if (take < 2) break;
-      s = add_sample(r, ids + at, weights + at, take, (uint32_t)(at / (size_t)r->o->window), e);
-      r->d->counts.records++;
-    }
-  }
-  gr_free(ids);
-  gr_free(weights);
-  return s;
-}
-
-static gr_status record(struct reader *r, const json_t *json, gr_error *e)
-{
-  if (r->format == GR_DATA_AUTO) r->format = gr_record_format(json);
-  gr_conversation c;
-  GR_TRY(gr_record_read(json, r->format, &c, e));
-  gr_status s = c.messages ? conversation(r, &c, e) : bare_text(r, c.text, c.text_len, c.weight, true, e);
-  gr_conversation_free(&c);
-  if (s == GR_OK) r->d->counts.records++;
-  return s;
 }
 
 /* ---- files ---- */
 
-static const unsigned char *skip_space(const unsigned char *p, const unsigned char *end)
+static bool has_suffix(const char *path, const char *const *suffixes)
 {
-  while (p < end && (*p == ' ' || *p == '\t' || *p == '\r' || *p == '\n')) p++;
-  return p;
+  size_t n = strlen(path);
+  for (; *suffixes; suffixes++) {
+    size_t k = strlen(*suffixes);
+    if (n > k && strcmp(path + n - k, *suffixes) == 0) return true;
+  }
+  return false;
 }
 
-enum { JSON_FLAGS = JSON_ALLOW_NUL };
-
-static gr_status bad_json(const struct reader *r, const json_error_t *why, gr_error *e)
+/* Refuses what is not UTF-8 text: UTF-16 with its mark or without (every other byte of its JSON is NUL), models, archives. */
+static gr_status check_text(const data_reader *r, const unsigned char *p, size_t n, gr_error *e)
 {
-  return gr_fail(e, GR_ERR_FORMAT, "%s:%u: not a JSON record: %s (column %d)", r->path, r->line, why->text, why->column);
+  size_t head = n < 65536 ? n : 65536, zeros[2] = { 0, 0 };
+  bool mark = n >= 2 && ((p[0] == 0xff && p[1] == 0xfe) || (p[0] == 0xfe && p[1] == 0xff));
+  for (size_t i = 0; i < head; i++) zeros[i & 1] += p[i] == 0;
+  if (mark || (head >= 4 && (zeros[0] > head / 4 || zeros[1] > head / 4) && !(zeros[0] && zeros[1])))
+    return gr_fail(e, GR_ERR_FORMAT, "%s is UTF-16: save it as UTF-8 (iconv -f UTF-16 -t UTF-8 does that)", r->path);
+  if (zeros[0] + zeros[1]) return gr_fail(e, GR_ERR_FORMAT, "%s holds NUL bytes: it is not a text file", r->path);
+  return GR_OK;
 }
 
-static gr_status read_lines(struct reader *r, const unsigned char *p, const unsigned char *end, gr_error *e)
+static const char *const json_suffixes[] = { ".json", ".jsonl", ".ndjson", NULL };
+static const char *const text_suffixes[] = { ".txt", ".text", ".md", NULL };
+
+/* Plain text is what is told to be, is named so, or does not begin as JSON does. */
+static gr_status is_plain(const data_reader *r, const unsigned char *p, size_t n, bool *plain, gr_error *e)
 {
-  for (; p < end; r->line++) {
-    const unsigned char *stop = memchr(p, '\n', (size_t)(end - p)), *next = stop ? stop + 1 : end;
-    if (!stop) stop = end;
-    const unsigned char *from = skip_space(p, stop);
-    p = next;
-    if (from == stop) continue;
-    json_error_t why;
-    json_t *json = json_loadb((const char *)from, (size_t)(stop - from), JSON_FLAGS, &why);
-    if (!json) return bad_json(r, &why, e);
-    gr_status s = record(r, json, e);
-    json_decref(json);
-    if (s != GR_OK) return at_line(r, e);
+  size_t at = 0;
+  *plain = r->format == GR_DATA_PLAIN;
+  if (r->format != GR_DATA_AUTO) return GR_OK;
+  while (at < n && (p[at] == ' ' || p[at] == '\t' || p[at] == '\r' || p[at] == '\n')) at++;
+  bool json = at < n && (p[at] == '{' || p[at] == '[');
+  *plain = has_suffix(r->path, text_suffixes) || (!json && !has_suffix(r->path, json_suffixes));
+  size_t head = n < 65536 ? n : gr_utf8_complete((const char *)p, 65536);
+  if (*plain && !gr_utf8_valid((const char *)p, head))
+    return gr_fail(e, GR_ERR_FORMAT, "%s is neither JSON nor UTF-8 text; --format plain takes it as it is", r->path);
+  return GR_OK;
+}
+
+static gr_status read_records(data_reader *r, const unsigned char *p, size_t n, gr_error *e)
+{
+  gr_record_source source;
+  gr_record_source_init(&source, r->path, p, n);
+  for (;;) {
+    json_t *record;
+    GR_TRY(gr_record_source_next(&source, &record, e));
+    if (!record) break;
+    r->line = source.record_line;
+    gr_data_count(r, GR_DATA_SURROGATES, source.surrogates > 0);
+    gr_data_count(r, GR_DATA_BIG_NUMBERS, source.numbers > 0);
+    gr_status s = gr_data_read_record(r, record, e);
+    json_decref(record);
+    if (s == GR_ERR_MEMORY) return s;
+    if (s != GR_OK) {
+      gr_error_context(e, "%s:%u", r->path, r->line);
+      return s;
+    }
+    r->d->counts.records++;
   }
   return GR_OK;
 }
 
-/* A list of records: line numbers are those of the list's elements, counted from 1. */
-static gr_status read_array(struct reader *r, const unsigned char *p, const unsigned char *end, gr_error *e)
+static gr_status read_file(data_reader *r, const gr_map *m, gr_error *e)
 {
-  json_error_t why;
-  json_t *all = json_loadb((const char *)p, (size_t)(end - p), JSON_FLAGS, &why);
-  if (!all) {
-    r->line = why.line > 0 ? (uint32_t)why.line : 1;
-    return bad_json(r, &why, e);
-  }
-  gr_status s = GR_OK;
-  for (size_t i = 0; i < json_array_size(all) && s == GR_OK; i++) {
-    r->line = (uint32_t)i + 1;
-    s = record(r, json_array_get(all, i), e);
-    if (s != GR_OK) gr_error_context(e, "%s: record %zu", r->path, i + 1);
-  }
-  json_decref(all);
-  return s;
+  const unsigned char *p = m->data;
+  size_t n = m->size;
+  bool plain;
+  GR_TRY(check_text(r, p, n, e));
+  if (n >= 3 && p[0] == 0xef && p[1] == 0xbb && p[2] == 0xbf) p += 3, n -= 3;
+  GR_TRY(is_plain(r, p, n, &plain, e));
+  if (!plain) return read_records(r, p, n, e);
+  r->format = GR_DATA_PLAIN;
+  return gr_data_read_plain(r, (const char *)p, n, e);
 }
 
-static gr_status read_file(struct reader *r, const gr_map *m, gr_error *e)
+static gr_status nothing_left(const data_reader *r, size_t records, gr_error *e)
 {
-  const unsigned char *p = m->data, *end = p + m->size;
-  if (m->size >= 2 && ((p[0] == 0xff && p[1] == 0xfe) || (p[0] == 0xfe && p[1] == 0xff)))
-    return gr_fail(e, GR_ERR_FORMAT, "%s is UTF-16: save it as UTF-8", r->path);
-  if (m->size >= 3 && p[0] == 0xef && p[1] == 0xbb && p[2] == 0xbf) p += 3;
-  const unsigned char *first = skip_space(p, end);
-  if (first == end) return gr_fail(e, GR_ERR_FORMAT, "%s is empty", r->path);
-  if (r->format == GR_DATA_PLAIN || (r->format == GR_DATA_AUTO && *first != '{' && *first != '[')) {
-    r->format = GR_DATA_PLAIN;
-    return bare_text(r, (const char *)p, (size_t)(end - p), 1, false, e);
-  }
-  return *first == '[' ? read_array(r, p, end, e) : read_lines(r, p, end, e);
+  const gr_dataset *d = r->d;
+  if (records == 0) return gr_fail(e, GR_ERR_FORMAT, "%s is empty: it holds no record", r->path);
+  if (d->counts.events[GR_DATA_REFUSED] && d->first[GR_DATA_REFUSED].file == r->file)
+    return gr_fail(e, GR_ERR_FORMAT, "%s: nothing is left to learn; line %u: %s", r->path, d->first[GR_DATA_REFUSED].line, d->refusal);
+  if (d->counts.events[GR_DATA_TOO_LONG] && d->first[GR_DATA_TOO_LONG].file == r->file)
+    return gr_fail(e, GR_ERR_FORMAT,
+                   "%s: nothing is left to learn: every record is longer than the window of %d tokens (give more with -c, or --overlong "
+                   "split), or has no trained token",
+                   r->path, r->o->window);
+  return gr_fail(e, GR_ERR_FORMAT, "%s holds nothing to learn: no record has a trained token (an assistant's text, or a completion)",
+                 r->path);
 }
 
-static gr_status add_path(gr_dataset *d, const char *path, gr_error *e)
+static gr_status add_file(gr_dataset *d, const char *path, gr_error *e)
 {
   char *copy = gr_strdup(path);
-  if (!copy || !gr_grow((void **)&d->paths, &d->paths_cap, d->n_paths + 1, sizeof(char *))) {
+  if (!copy || !gr_grow((void **)&d->files, &d->files_cap, d->n_files + 1, sizeof *d->files)) {
     gr_free(copy);
     return gr_fail_memory(e, strlen(path));
   }
-  d->paths[d->n_paths++] = copy;
+  d->files[d->n_files++] = (data_file){ .path = copy };
   return GR_OK;
 }
 
@@ -395,26 +202,32 @@ gr_status gr_dataset_add(gr_dataset **out, const char *path, const gr_data_optio
   gr_dataset *d = *out ? *out : gr_calloc(1, sizeof *d);
   if (!d) return gr_fail_memory(e, sizeof *d);
   *out = d;
-  GR_TRY(add_path(d, path, e));
-  struct reader r = { .d = d, .o = o, .path = path, .format = o->format, .file = (uint32_t)d->n_paths - 1, .line = 1 };
+  if (o->window < 2) return gr_fail(e, GR_ERR_USAGE, "a window of %d tokens is not possible: it takes at least 2", o->window);
+  GR_TRY(add_file(d, path, e));
+  d->window = o->window;
+  data_reader r = { .d = d, .o = o, .path = path, .format = o->format, .file = (uint32_t)d->n_files - 1, .line = 1 };
+  size_t before = d->counts.records;
   gr_map m = { 0 };
-  gr_status s = gr_map_open(&m, path, e);
+  gr_status s = gr_data_reader_open(&r, e);
+  if (s == GR_OK) s = gr_map_open(&m, path, e);
   if (s == GR_OK) s = read_file(&r, &m, e);
   gr_map_close(&m);
-  gr_tokens_free(&r.tokens);
-  gr_free(r.trusted);
-  if (s == GR_OK && r.learned == 0) s = gr_fail(e, GR_ERR_FORMAT, "%s holds nothing to learn: no record has a trained token", path);
-  if (s == GR_OK && d->n_paths == 1) d->format = r.format;
-  return s;
+  if (s == GR_OK && r.kept == 0) s = nothing_left(&r, d->counts.records - before, e);
+  gr_data_reader_close(&r);
+  data_file *f = &d->files[d->n_files - 1];
+  f->format = r.format;
+  f->forced = o->format != GR_DATA_AUTO;
+  f->records = d->counts.records - before;
+  return s == GR_OK ? gr_data_write_notes(d, e) : s;
 }
 
 void gr_dataset_free(gr_dataset *d)
 {
   if (!d) return;
   for (size_t i = 0; i < d->n; i++) gr_free(d->samples[i].ids);
-  for (size_t i = 0; i < d->n_paths; i++) gr_free(d->paths[i]);
+  for (size_t i = 0; i < d->n_files; i++) gr_free(d->files[i].path);
   gr_free(d->samples);
-  gr_free(d->paths);
+  gr_free(d->files);
   gr_free(d->seen);
   gr_buf_free(&d->notes);
   gr_free(d);
@@ -423,8 +236,8 @@ void gr_dataset_free(gr_dataset *d)
 size_t gr_dataset_count(const gr_dataset *d) { return d->n; }
 const gr_sample *gr_dataset_at(const gr_dataset *d, size_t i) { return &d->samples[i]; }
 const gr_data_counts *gr_dataset_counts(const gr_dataset *d) { return &d->counts; }
-gr_data_format gr_dataset_format(const gr_dataset *d) { return d->format; }
-const char *gr_dataset_path(const gr_dataset *d, uint32_t file) { return d->paths[file]; }
+gr_data_format gr_dataset_format(const gr_dataset *d) { return d->n_files ? d->files[0].format : GR_DATA_AUTO; }
+const char *gr_dataset_path(const gr_dataset *d, uint32_t file) { return d->files[file].path; }
 const char *gr_dataset_notes(const gr_dataset *d) { return d->notes.data ? d->notes.data : ""; }
 size_t gr_dataset_bytes(const gr_dataset *d) { return d->bytes + d->seen_cap * sizeof *d->seen; }
 uint64_t gr_dataset_hash(const gr_dataset *d) { return d->hash; }

@@ -2,7 +2,8 @@
  *
  * A conversation is rendered and tokenized once, whole. A token is trained if its first byte lies in a trained span: assistant text
  * by origin plus its closing token ({% generation %} marks win where the template has them). Nothing is silent: every record that is
- * dropped, cut or has nothing to learn is counted, and the first of each kind is named with file and line. */
+ * dropped, cut or has nothing to learn is counted, and the first of each kind is named with file and line. docs/data.md tells what
+ * users see of it. */
 #ifndef GR_TEXT_DATASET_H
 #define GR_TEXT_DATASET_H
 #include "text/chat.h"
@@ -32,7 +33,6 @@ typedef struct gr_data_options {
   int32_t window; /* longest sample in tokens */
   gr_overlong overlong;
   const json_t *variables; /* for the template, or NULL */
-  bool parse_tool_arguments;
 } gr_data_options;
 
 /* One sequence. weights[i] is what predicting ids[i] (from what stands before it) counts; 0: not trained. weights[0] is 0. */
@@ -46,31 +46,61 @@ typedef struct gr_sample {
   uint32_t line;   /* from 1, where its record begins */
 } gr_sample;
 
+/* What may happen to records on the way to samples: each is counted, and the place of its first is kept. */
+typedef enum gr_data_event {
+  GR_DATA_REFUSED,         /* records that the template refuses, or whose trained spans cannot be located: left out */
+  GR_DATA_UNTRAINED,       /* records in which nothing would be trained: left out */
+  GR_DATA_TOO_LONG,        /* records longer than the window: left out, by policy or because what a cut leaves is not trained */
+  GR_DATA_TRUNCATED,       /* records cut at the window */
+  GR_DATA_SPLIT,           /* records split into pieces */
+  GR_DATA_PIECES_LEFT,     /* pieces of split records in which nothing is trained: left out */
+  GR_DATA_END_UNTRAINED,   /* records whose last turn's closing token is not trained */
+  GR_DATA_DOUBLED_BOS,     /* samples that begin with two BOS tokens: fatal */
+  GR_DATA_DUPLICATES,      /* samples equal to an earlier one */
+  GR_DATA_THINKING_LOST,   /* assistant messages that lost their reasoning to the template */
+  GR_DATA_EMPTY_TURNS,     /* assistant messages that say nothing: their closing token alone is trained */
+  GR_DATA_TRAIN_IGNORED,   /* messages that ask to be trained and are no assistant's */
+  GR_DATA_CALLS_AS_TEXT,   /* tool calls written as text, the template having no place for them */
+  GR_DATA_CALLS_UNREAD,    /* ShareGPT calls that are not {"name", "arguments"}: trained as the text they are */
+  GR_DATA_ANSWERS_AS_USER, /* tools' answers given as user messages, the template taking no others */
+  GR_DATA_TOOLS_LEFT_OUT,  /* records whose tool definitions the template does not show */
+  GR_DATA_CONTROL_TEXT,    /* records of text that spell control tokens, which stay text */
+  GR_DATA_LOST_BYTES,      /* records with bytes that the vocabulary cannot spell */
+  GR_DATA_SURROGATES,      /* records with lone surrogates, read as U+FFFD */
+  GR_DATA_BIG_NUMBERS,     /* records with numbers that fit no type, read as text */
+  GR_DATA_CRLF,            /* files of plain text with CR LF line ends, read as LF */
+  GR_DATA_EVENTS
+} gr_data_event;
+const char *gr_data_event_name(gr_data_event v); /* "truncated": for JSON */
+
 typedef struct gr_data_counts {
-  size_t records, samples;                              /* read; kept */
-  size_t tokens, tokens_trained;                        /* of the kept ones; trained: weight not 0 */
-  size_t truncated, dropped_long, split, dropped_empty; /* records cut; dropped as too long; split; dropped for want of a trained token */
-  size_t end_not_trained;                               /* samples whose last turn's closing token is not trained */
-  size_t doubled_bos;                                   /* samples that begin with two BOS tokens */
-  size_t duplicates;                                    /* samples equal to an earlier one */
-  size_t thinking_dropped;                              /* assistant messages that lost their reasoning to the template */
+  size_t records, samples;               /* read; kept */
+  size_t tokens, tokens_trained;         /* of the kept ones; trained: weight not 0 */
+  size_t tokens_cut, tokens_cut_trained; /* what truncation took from the records it cut */
+  size_t conversations, ended;           /* records with an assistant's turn; those of them in which an end-of-turn token is trained */
+  size_t events[GR_DATA_EVENTS];
 } gr_data_counts;
 
 typedef struct gr_dataset gr_dataset;
 
-/* Reads a file (JSONL, JSON array, or plain text) or adds one more to a dataset made before (*d NULL: a new one). A malformed
- * record is GR_ERR_FORMAT with file and line, and so is one whose spans cannot be located; a file in which nothing can be learned
- * is refused. Warnings (the counts that are not 0, each once with its first place) are in gr_dataset_notes. */
+/* Reads a file (JSONL, JSON, or plain text) into a dataset; *d NULL makes a new one, which the caller frees, also on failure.
+ * Broken JSON and malformed records are GR_ERR_FORMAT with file and line; a record that is well-formed but cannot be used is left
+ * out and counted; a file of which nothing is left is GR_ERR_FORMAT with the reason. */
 gr_status gr_dataset_add(gr_dataset **d, const char *path, const gr_data_options *o, gr_error *e);
 void gr_dataset_free(gr_dataset *d); /* NULL is fine */
+
+/* Refuses data that teaches a fault: GR_ERR_MISMATCH when samples begin with two BOS tokens, or when no conversation has a trained
+ * end-of-turn token (the model would not learn to stop). */
+gr_status gr_dataset_check(const gr_dataset *d, gr_error *e);
 
 size_t gr_dataset_count(const gr_dataset *d);
 const gr_sample *gr_dataset_at(const gr_dataset *d, size_t i);
 const gr_data_counts *gr_dataset_counts(const gr_dataset *d);
 gr_data_format gr_dataset_format(const gr_dataset *d); /* of the first file, as detected or forced */
 const char *gr_dataset_path(const gr_dataset *d, uint32_t file);
-const char *gr_dataset_notes(const gr_dataset *d); /* one sentence a line; "" when there is nothing to say */
-size_t gr_dataset_bytes(const gr_dataset *d);      /* memory it holds */
+/* What was read and in which form, then every count that is not 0 with the place of its first; one sentence a line. */
+const char *gr_dataset_notes(const gr_dataset *d);
+size_t gr_dataset_bytes(const gr_dataset *d); /* memory it holds */
 /* A number that changes when anything that training sees of the data changes: ids, weights, order. */
 uint64_t gr_dataset_hash(const gr_dataset *d);
 

@@ -1,26 +1,61 @@
-/* Records of many forms to one: a conversation (messages, tools), or bare text. */
+/* Records of many forms to one: a conversation (messages, tools), or bare text. What is done to a record on the way is counted. */
 #ifndef GR_TEXT_RECORDS_H
 #define GR_TEXT_RECORDS_H
 #include <jansson.h>
 
+#include "base/buf.h"
 #include "text/dataset.h"
+
+/* What a chat template does with tools, found out by rendering a small conversation with them. */
+typedef struct gr_tool_support {
+  bool definitions;     /* it writes the tools that are on offer */
+  bool calls;           /* it writes an assistant's tool calls */
+  bool answers;         /* it takes messages of role "tool" */
+  bool objects;         /* it writes arguments that are objects as JSON */
+  bool parse_arguments; /* it garbles arguments that are strings of JSON: they must be given as objects */
+} gr_tool_support;
+
+gr_status gr_tool_support_probe(gr_tool_support *s, const gr_template *t, const gr_render_options *o, gr_error *e);
 
 typedef struct gr_conversation {
   json_t *messages; /* array, owned; NULL for text */
-  json_t *tools;    /* borrowed from the record; NULL when there are none */
-  const char *text; /* borrowed; bare text, all of it trained */
+  json_t *tools;    /* owned; NULL when there are none */
+  const char *text; /* borrowed from the record; bare text, all of it trained */
   size_t text_len;
-  double weight; /* of the record */
+  double weight;                  /* of the record */
+  size_t events[GR_DATA_EVENTS];  /* what was done to it: GR_DATA_CALLS_AS_TEXT and the like */
+  bool learnable;                 /* an assistant message of weight above 0 says or calls something */
+  const gr_tool_support *support; /* borrowed */
 } gr_conversation;
 
 /* The form of a record by its keys; GR_DATA_AUTO when none fits. */
 gr_data_format gr_record_format(const json_t *record);
 
-/* GR_ERR_FORMAT says what is wrong with the record, without file and line. */
-gr_status gr_record_read(const json_t *record, gr_data_format format, gr_conversation *out, gr_error *e);
+/* GR_ERR_FORMAT says what is wrong with the record, without file and line. The record may be changed. A conversation without
+ * messages is fine here: it is not learnable. */
+gr_status gr_record_read(json_t *record, gr_data_format format, const gr_tool_support *support, gr_conversation *out, gr_error *e);
 void gr_conversation_free(gr_conversation *c);
 
-/* Weight of a message: its "weight" (default 1; 0 or more), 0 when "train" is false. */
+/* Weight of a message or record: its "weight" (default 1; 0 or more), 0 when "train" is false. */
 gr_status gr_message_weight(const json_t *message, double *weight, gr_error *e);
+
+/* ---- between records.c, records_turns.c and records_tools.c ---- */
+
+/* Appends a message after putting it in order: content to text, calls checked or written as text. Takes the reference. `turn` (from
+ * 1) is what errors call it. */
+gr_status gr_conversation_add(gr_conversation *c, json_t *message, size_t turn, gr_error *e);
+
+/* Tool definitions: a list, or the text of one; bare ones are wrapped as {"type": "function", "function": ...}. */
+gr_status gr_conversation_set_tools(gr_conversation *c, json_t *tools, gr_error *e);
+
+/* A ShareGPT turn that calls functions: text of {"name", "arguments"} or of a list of them. False when it is not of that form. */
+gr_status gr_calls_from_text(const char *text, size_t n, json_t **calls, gr_error *e);
+
+/* JSON as Python's json.dumps writes it without ASCII escapes: ", " and ": ", shortest floats. */
+void gr_json_write(gr_buf *out, const json_t *json);
+json_t *gr_json_as_text(const json_t *json, gr_error *e); /* the same, as a JSON string */
+
+/* Text with something other than white space in it. */
+bool gr_json_says(const json_t *text);
 
 #endif

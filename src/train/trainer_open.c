@@ -93,7 +93,7 @@ static gr_status read_data(gr_trainer *t, const gr_string_list *paths, gr_datase
     gr_trainer_note(t, "%.*s", n, notes);
     notes += n + (notes[n] == '\n');
   }
-  return GR_OK;
+  return gr_dataset_check(*d, e);
 }
 
 struct keyed {
