@@ -19,14 +19,14 @@ typedef struct golden {
   size_t n; /* tokens */
 } golden;
 
-static const gr_gguf_tensor *golden_tensor(const golden *t, const char *name)
+static inline const gr_gguf_tensor *golden_tensor(const golden *t, const char *name)
 {
   const gr_gguf_tensor *x = gr_gguf_tensor_find(t->expected, name);
   if (!x) fail_msg("the expected file lacks %s", name);
   return x;
 }
 
-static void golden_open(golden *t, const char *name)
+static inline void golden_open(golden *t, const char *name)
 {
   gr_error e = { 0 };
   char path[512];
@@ -41,7 +41,7 @@ static void golden_open(golden *t, const char *name)
 }
 
 /* Plans logits of every token, nll, and the gradient of sum(weights * nll). options: backends and the like. */
-static void golden_plan(golden *t, const gr_plan_options *options)
+static inline void golden_plan(golden *t, const gr_plan_options *options)
 {
   gr_error e = { 0 };
   const gr_adapter_use use = { t->lora, 1, true };
@@ -66,13 +66,13 @@ static void golden_plan(golden *t, const gr_plan_options *options)
   assert_ok(gr_plan_allocate(t->plan, &e), &e);
 }
 
-static void golden_write(golden *t, const gr_tensor *to, const void *data, size_t bytes)
+static inline void golden_write(golden *t, const gr_tensor *to, const void *data, size_t bytes)
 {
   gr_error e = { 0 };
   assert_ok(gr_plan_write(t->plan, to, data, bytes, &e), &e);
 }
 
-static void golden_run(golden *t)
+static inline void golden_run(golden *t)
 {
   gr_error e = { 0 };
   size_t half = (size_t)gr_model_hparams(t->model)->rope_dims / 2, words = t->n * sizeof(int32_t);
@@ -126,7 +126,7 @@ static inline double golden_error(const float *got, const float *want, size_t n,
   return size > 0 && isfinite(wrong) ? sqrt(wrong / size) : HUGE_VAL;
 }
 
-static void golden_close(golden *t)
+static inline void golden_close(golden *t)
 {
   gr_plan_free(t->plan);
   gr_model_graph_free(&t->mg);

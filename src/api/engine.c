@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "graft/graft.h"
 #include "infer/generate.h"
+#include "infer/score.h"
 
 struct gr_engine {
   gr_pool *pool;
@@ -149,40 +150,15 @@ gr_status gr_engine_generate(gr_engine *g, const char *prompt, size_t bytes, con
   return GR_OK;
 }
 
-enum { SCORE_ROWS = 64 };
-
-static float row_nll(const float *logits, int32_t n, int32_t id)
-{
-  double top = (double)logits[0], sum = 0;
-  for (int32_t i = 1; i < n; i++) top = fmax(top, (double)logits[i]);
-  for (int32_t i = 0; i < n; i++) sum += exp((double)logits[i] - top);
-  return (float)(top + log(sum) - (double)logits[id]);
-}
-
-static gr_status score_rows(gr_session *s, int32_t vocab, const int32_t *ids, size_t count, float *logits, float *nll, gr_error *e)
-{
-  for (size_t at = 0; at + 1 < count;) {
-    int32_t take = (int32_t)(count - 1 - at < SCORE_ROWS ? count - 1 - at : SCORE_ROWS);
-    GR_TRY(gr_session_run(s, ids + at, take, logits, take, e));
-    for (int32_t i = 0; i < take; i++, at++) nll[at] = row_nll(logits + (size_t)i * (size_t)vocab, vocab, ids[at + 1]);
-  }
-  return GR_OK;
-}
-
 gr_status gr_engine_score(gr_engine *g, const int32_t *ids, size_t count, float *nll, gr_error *e)
 {
   int32_t vocab = gr_engine_vocabulary(g);
   if (count < 2 || count > INT32_MAX) return gr_fail(e, GR_ERR_USAGE, "scoring needs at least 2 tokens, not %zu", count);
-  if (ids[count - 1] < 0 || ids[count - 1] >= vocab)
-    return gr_fail(e, GR_ERR_USAGE, "token id %d is outside the vocabulary of %d", ids[count - 1], vocab);
-  float *logits = gr_calloc((size_t)vocab * SCORE_ROWS, sizeof(float));
-  if (!logits) return gr_fail_memory(e, (size_t)vocab * SCORE_ROWS * sizeof(float));
   gr_session *s = NULL;
-  gr_session_options so = session_options(g, (int32_t)count, SCORE_ROWS);
-  so.batch = SCORE_ROWS;
+  gr_session_options so = session_options(g, (int32_t)count, GR_SCORE_ROWS);
+  so.batch = GR_SCORE_ROWS;
   gr_status status = gr_session_open(&s, g->model, &so, e);
-  if (status == GR_OK) status = score_rows(s, vocab, ids, count, logits, nll, e);
+  if (status == GR_OK) status = gr_score(s, vocab, ids, (int32_t)count, nll, NULL, e);
   gr_session_close(s);
-  gr_free(logits);
   return status;
 }

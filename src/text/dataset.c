@@ -82,7 +82,7 @@ gr_status gr_data_add_sample(data_reader *r, const int32_t *ids, const float *we
   s->weights[0] = 0;
   uint64_t h = sample_hash(s->ids, s->weights, n);
   gr_data_count(r, GR_DATA_DUPLICATES, seen_before(d, h));
-  int32_t bos = gr_tokenizer_role(r->o->tokenizer, GR_ROLE_BOS);
+  int32_t bos = r->o ? gr_tokenizer_role(r->o->tokenizer, GR_ROLE_BOS) : -1; /* ids given as they are have no tokenizer */
   gr_data_count(r, GR_DATA_DOUBLED_BOS, n > 1 && bos >= 0 && ids[0] == bos && ids[1] == bos);
   d->hash = mix(d->hash, h);
   d->bytes += (size_t)n * 8 + sizeof *s;
@@ -219,6 +219,18 @@ gr_status gr_dataset_add(gr_dataset **out, const char *path, const gr_data_optio
   f->forced = o->format != GR_DATA_AUTO;
   f->records = d->counts.records - before;
   return s == GR_OK ? gr_data_write_notes(d, e) : s;
+}
+
+gr_status gr_dataset_add_ids(gr_dataset **out, const int32_t *ids, const float *weights, int32_t n, gr_error *e)
+{
+  gr_dataset *d = *out ? *out : gr_calloc(1, sizeof *d);
+  if (!d) return gr_fail_memory(e, sizeof *d);
+  *out = d;
+  if (d->n_files == 0) GR_TRY(add_file(d, "token ids", e));
+  data_reader r = { .d = d, .path = "token ids", .file = (uint32_t)d->n_files - 1, .line = (uint32_t)d->n + 1 };
+  GR_TRY(gr_data_add_sample(&r, ids, weights, n, 0, e));
+  d->counts.records++;
+  return GR_OK;
 }
 
 void gr_dataset_free(gr_dataset *d)

@@ -87,6 +87,8 @@ typedef struct gr_dataset gr_dataset;
  * Broken JSON and malformed records are GR_ERR_FORMAT with file and line; a record that is well-formed but cannot be used is left
  * out and counted; a file of which nothing is left is GR_ERR_FORMAT with the reason. */
 gr_status gr_dataset_add(gr_dataset **d, const char *path, const gr_data_options *o, gr_error *e);
+/* The same of a sequence that is tokens already; weights as in gr_sample. Its "line" is its number, from 1. */
+gr_status gr_dataset_add_ids(gr_dataset **d, const int32_t *ids, const float *weights, int32_t n, gr_error *e);
 void gr_dataset_free(gr_dataset *d); /* NULL is fine */
 
 /* Refuses data that teaches a fault: GR_ERR_MISMATCH when samples begin with two BOS tokens, or when no conversation has a trained

@@ -7,11 +7,13 @@
 
 gr_status gr_heldout_open(gr_heldout *h, const gr_dataset *d, const size_t *indices, size_t n, int32_t budget, gr_error *e)
 {
-  *h = (gr_heldout){ .data = d, .n = n, .budget = budget };
+  *h = (gr_heldout){ .data = d, .n = n };
+  gr_status s = gr_pack(&h->packing, d, indices, n, budget, true, e);
+  for (size_t i = 0; i < h->packing.n_windows; i++)
+    if (h->packing.windows[i].tokens > h->longest) h->longest = h->packing.windows[i].tokens;
   h->losses = gr_calloc(n, sizeof *h->losses);
-  h->nll = gr_calloc((size_t)budget, sizeof *h->nll);
-  gr_status s = h->losses && h->nll ? GR_OK : gr_fail_memory(e, n * sizeof *h->losses);
-  if (s == GR_OK) s = gr_pack(&h->packing, d, indices, n, budget, true, e);
+  h->nll = gr_calloc((size_t)h->longest, sizeof *h->nll);
+  if (s == GR_OK && (!h->losses || !h->nll)) s = gr_fail_memory(e, n * sizeof *h->losses);
   if (s != GR_OK) gr_heldout_close(h);
   return s;
 }
@@ -25,7 +27,7 @@ void gr_heldout_close(gr_heldout *h)
   *h = (gr_heldout){ 0 };
 }
 
-size_t gr_heldout_bytes(const gr_heldout *h) { return 3 * h->n * sizeof(double) + (size_t)h->budget * sizeof(float); }
+size_t gr_heldout_bytes(const gr_heldout *h) { return 2 * h->n * sizeof(double) + (size_t)h->longest * sizeof(float); }
 
 /* Mean weighted nll of each sample of a window. */
 static void sample_losses(gr_heldout *h, const gr_window *w, double *loss, double *weight)
@@ -63,16 +65,30 @@ gr_status gr_heldout_run(gr_heldout *h, gr_step *step, bool (*stop)(void *ctx), 
   return GR_OK;
 }
 
-void gr_heldout_compare(const gr_heldout *h, double *mean, double *standard_error)
+/* Mean of losses - minus, and the standard error of that mean; minus may be NULL. */
+static void moments(const double *losses, const double *minus, size_t count, double *mean, double *standard_error)
 {
-  double sum = 0, squares = 0, n = (double)h->n;
+  double sum = 0, squares = 0, n = (double)count;
   *mean = *standard_error = 0;
-  if (!h->baseline || !h->n) return;
-  for (size_t i = 0; i < h->n; i++) sum += h->baseline[i] - h->losses[i];
+  if (!count) return;
+  for (size_t i = 0; i < count; i++) sum += losses[i] - (minus ? minus[i] : 0);
   *mean = sum / n;
-  for (size_t i = 0; i < h->n; i++) {
-    double d = h->baseline[i] - h->losses[i] - *mean;
+  for (size_t i = 0; i < count; i++) {
+    double d = losses[i] - (minus ? minus[i] : 0) - *mean;
     squares += d * d;
   }
-  if (h->n > 1) *standard_error = sqrt(squares / (n - 1) / n);
+  if (count > 1) *standard_error = sqrt(squares / (n - 1) / n);
+}
+
+void gr_heldout_compare(const gr_heldout *h, double *mean, double *standard_error)
+{
+  *mean = *standard_error = 0;
+  if (h->baseline) moments(h->baseline, h->losses, h->n, mean, standard_error);
+}
+
+double gr_heldout_standard_error(const gr_heldout *h)
+{
+  double mean, error;
+  moments(h->losses, NULL, h->n, &mean, &error);
+  return error;
 }

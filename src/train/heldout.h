@@ -9,10 +9,10 @@ typedef struct gr_heldout {
   double *losses;     /* [n] mean weighted nll of each sample, in the order of the packing */
   double *baseline;   /* [n] the first ones, or NULL */
   size_t n;
-  float *nll; /* [budget] */
-  int32_t budget;
-  double loss;   /* weighted mean over all tokens */
-  size_t tokens; /* trained ones */
+  float *nll;      /* [longest] */
+  int32_t longest; /* tokens of the fullest window: what the step must have room for */
+  double loss;     /* weighted mean over all tokens */
+  size_t tokens;   /* trained ones */
 } gr_heldout;
 
 /* indices: which samples of d are held out; packed into runs of at most `budget` tokens. */
@@ -25,5 +25,8 @@ gr_status gr_heldout_run(gr_heldout *h, gr_step *step, bool (*stop)(void *ctx), 
 
 /* Paired differences baseline - now over the samples: their mean, and its standard error (0 with fewer than 2 samples). */
 void gr_heldout_compare(const gr_heldout *h, double *mean, double *standard_error);
+
+/* Standard error of the mean of the samples' losses as they stand (0 with fewer than 2 samples). */
+double gr_heldout_standard_error(const gr_heldout *h);
 
 #endif

@@ -40,7 +40,7 @@ void gr_hash_bytes(const void *bytes, size_t n, uint64_t out[2])
     memcpy(&word, rest + 8 * i, 8);
     lane[i] = mix(lane[i] ^ word ^ (uint64_t)n);
   }
-  out[0] = mix(lane[0] + rotate(lane[1], 17) + lane[2] * 3);
+  out[0] = mix(lane[0] + rotate(lane[1], 17) + lane[2] * 3 + rotate(lane[3], 43));
   out[1] = mix(lane[1] + rotate(lane[2], 31) + lane[3] * 5 + out[0]);
 }
 

@@ -9,7 +9,7 @@ enum { GR_HASH_TEXT = 33 };
 /* Writes 32 hexadecimal digits and a NUL. Not cryptographic: it tells models apart, not forgers. The same for any thread count. */
 gr_status gr_base_hash(const gr_gguf *g, gr_pool *pool, char text[GR_HASH_TEXT], gr_error *e);
 
-/* The same of any bytes. */
+/* The same of any bytes: each half depends on every bit. */
 void gr_hash_bytes(const void *bytes, size_t n, uint64_t out[2]);
 
 #endif

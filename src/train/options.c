@@ -13,8 +13,8 @@
 #include "train/optim.h"
 
 static const gr_option_info infos[] = {
-#define GR_TRAIN_OPTION(field, kind, names, value, preset, help)                                                                           \
-  { #field, GR_OPTION_##kind, names, value, #preset, help, offsetof(gr_train_options, field) },
+#define GR_TRAIN_OPTION(field, kind, role, names, value, preset, help)                                                                     \
+  { #field, GR_OPTION_##kind, GR_OPTION_##role, names, value, #preset, help, offsetof(gr_train_options, field) },
 #include "train/options.def"
 #undef GR_TRAIN_OPTION
   { 0 },
@@ -32,7 +32,7 @@ const gr_option_info *gr_train_option_infos(void) { return infos; }
 void gr_train_options_init(gr_train_options *o)
 {
   *o = (gr_train_options){ 0 };
-#define GR_TRAIN_OPTION(field, kind, names, value, preset, help) PRESET_##kind(field, preset)
+#define GR_TRAIN_OPTION(field, kind, role, names, value, preset, help) PRESET_##kind(field, preset)
 #include "train/options.def"
 #undef GR_TRAIN_OPTION
 }
@@ -228,15 +228,27 @@ static void dump_text(gr_buf *out, const char *text)
   gr_buf_putc(out, '\'');
 }
 
-void gr_train_options_dump(const gr_train_options *o, gr_buf *out)
+/* As short as reads back to the same value. */
+static void dump_real(gr_buf *out, double v)
+{
+  char text[32];
+  for (int digits = 6; digits <= 17; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, v);
+    if (!(strtod(text, NULL) < v) && !(strtod(text, NULL) > v)) break;
+  }
+  gr_buf_puts(out, text);
+}
+
+void gr_train_options_dump(const gr_train_options *o, bool bound_only, gr_buf *out)
 {
   for (const gr_option_info *i = infos; i->field; i++) {
+    if (bound_only && i->role != GR_OPTION_BOUND) continue;
     const void *at = (const char *)o + i->offset;
     gr_buf_printf(out, "%s: ", i->field);
     switch (i->kind) {
     case GR_OPTION_FLAG: gr_buf_puts(out, *(const bool *)at ? "true" : "false"); break;
     case GR_OPTION_INT: gr_buf_printf(out, "%lld", (long long)*(const int64_t *)at); break;
-    case GR_OPTION_REAL: gr_buf_printf(out, "%.17g", *(const double *)at); break;
+    case GR_OPTION_REAL: dump_real(out, *(const double *)at); break;
     case GR_OPTION_TEXT: {
       const char *text = *(const char *const *)at;
       if (text) dump_text(out, text);
@@ -265,36 +277,58 @@ struct range {
   double value, min, max;
 };
 
-gr_status gr_train_options_check(const gr_train_options *o, gr_error *e)
+static gr_status check_range(const struct range *r, gr_error *e)
+{
+  if (r->value < r->min || !isfinite(r->value))
+    return gr_fail(e, GR_ERR_USAGE, "%s must be at least %.10g, not %.10g", r->name, r->min, r->value);
+  if (r->value > r->max) return gr_fail(e, GR_ERR_USAGE, "%s must be at most %.10g, not %.10g", r->name, r->max, r->value);
+  return GR_OK;
+}
+
+static gr_status check_words(const gr_train_options *o, gr_error *e)
 {
   gr_schedule schedule;
+  const char *memory = o->gradient_checkpointing;
+  if (!gr_schedule_from_name(o->lr_scheduler_type, &schedule))
+    return gr_fail(e, GR_ERR_USAGE, "lr_scheduler_type '%s' is not one of cosine, linear, constant", o->lr_scheduler_type);
+  if (strcmp(memory, "on") != 0 && strcmp(memory, "off") != 0 && strcmp(memory, "fit") != 0)
+    return gr_fail(e, GR_ERR_USAGE, "gradient_checkpointing '%s' is not one of on, off, fit", memory);
+  for (size_t i = 0; i < o->report_to.n; i++)
+    if (strcmp(o->report_to.items[i], "tensorboard") != 0 && strcmp(o->report_to.items[i], "none") != 0)
+      return gr_fail(e, GR_ERR_USAGE, "report_to '%s' is not one of tensorboard, none; metrics.jsonl and metrics.csv are always written",
+                     o->report_to.items[i]);
+  return GR_OK;
+}
+
+gr_status gr_train_options_check(const gr_train_options *o, gr_error *e)
+{
   const struct range ranges[] = {
     { "lora_r", (double)o->lora_r, 1, 1 << 20 },
+    { "lora_alpha", o->lora_alpha, 1e-6, 1e9 },
     { "lora_dropout", o->lora_dropout, 0, 0.999 },
-    { "learning_rate", o->learning_rate, 0, 1e3 },
+    { "learning_rate", o->learning_rate, 0, 1e6 },
     { "lr_min", o->lr_min, 0, o->learning_rate },
     { "warmup_ratio", o->warmup_ratio, 0, 1 },
+    { "warmup_steps", (double)o->warmup_steps, -1, 1e9 },
     { "weight_decay", o->weight_decay, 0, 1e3 },
     { "adam_beta1", o->adam_beta1, 0, 0.999999 },
     { "adam_beta2", o->adam_beta2, 0, 0.9999999 },
     { "adam_epsilon", o->adam_epsilon, 1e-30, 1 },
     { "max_grad_norm", o->max_grad_norm, 0, 1e30 },
-    { "num_epochs", o->num_epochs, 1e-6, 1e6 },
+    { "num_epochs", o->num_epochs, 1e-6, 1e5 },
+    { "max_steps", o->max_steps == -1 ? 1 : (double)o->max_steps, 1, 1e7 },
     { "batch_size", (double)o->batch_size, 1, 1e6 },
+    { "micro_batch_size", o->micro_batch_size == -1 ? 1 : (double)o->micro_batch_size, 1, 1e6 },
     { "gradient_accumulation_steps", (double)o->gradient_accumulation_steps, 1, 1e6 },
+    { "window", o->window == -1 ? 2 : (double)o->window, 2, 1 << 24 },
     { "val_split", o->val_split, 0, 0.9 },
-    { "eval_steps", (double)o->eval_steps, 0, 1e12 },
+    { "eval_steps", (double)o->eval_steps, 0, 1e9 },
     { "early_stopping_patience", (double)o->early_stopping_patience, 0, 1e9 },
-    { "save_steps", (double)o->save_steps, 0, 1e12 },
+    { "save_steps", (double)o->save_steps, 0, 1e9 },
     { "save_total_limit", (double)o->save_total_limit, 1, 1e6 },
     { "threads", (double)o->threads, 0, 1024 },
     { "logging_steps", (double)o->logging_steps, 1, 1e9 },
   };
-  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
-    if (!(ranges[i].value >= ranges[i].min && ranges[i].value <= ranges[i].max))
-      return gr_fail(e, GR_ERR_USAGE, "%s must be from %g to %g, not %g", ranges[i].name, ranges[i].min, ranges[i].max, ranges[i].value);
-  if (!(o->lora_alpha > 0)) return gr_fail(e, GR_ERR_USAGE, "lora_alpha must be above 0, not %g", o->lora_alpha);
-  if (!gr_schedule_from_name(o->lr_scheduler_type, &schedule))
-    return gr_fail(e, GR_ERR_USAGE, "lr_scheduler_type '%s' is not one of cosine, linear, constant", o->lr_scheduler_type);
-  return GR_OK;
+  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) GR_TRY(check_range(&ranges[i], e));
+  return check_words(o, e);
 }

@@ -11,6 +11,8 @@
 
 typedef enum gr_option_kind { GR_OPTION_FLAG, GR_OPTION_INT, GR_OPTION_REAL, GR_OPTION_TEXT, GR_OPTION_LIST } gr_option_kind;
 
+typedef enum gr_option_role { GR_OPTION_BOUND, GR_OPTION_FREE } gr_option_role; /* see options.def */
+
 typedef struct gr_string_list {
   const char **items;
   size_t n, cap;
@@ -23,7 +25,7 @@ typedef struct gr_train_options {
 #define GR_FIELD_REAL double
 #define GR_FIELD_TEXT const char *
 #define GR_FIELD_LIST gr_string_list
-#define GR_TRAIN_OPTION(field, kind, names, value, preset, help) GR_FIELD_##kind field;
+#define GR_TRAIN_OPTION(field, kind, role, names, value, preset, help) GR_FIELD_##kind field;
 #include "train/options.def"
 #undef GR_TRAIN_OPTION
   gr_arena arena; /* owns every text */
@@ -32,6 +34,7 @@ typedef struct gr_train_options {
 typedef struct gr_option_info {
   const char *field; /* the canonical key, "learning_rate" */
   gr_option_kind kind;
+  gr_option_role role;
   const char *names; /* space-separated, with hyphens, as typed */
   const char *value, *preset, *help;
   size_t offset; /* in gr_train_options */
@@ -59,8 +62,8 @@ gr_status gr_train_options_set(gr_train_options *o, const gr_option_info *info, 
 /* Reads a YAML mapping of keys to scalars or lists of scalars. An unknown key is refused with the nearest one. Lists replace. */
 gr_status gr_train_options_load(gr_train_options *o, const char *path, gr_error *e);
 
-/* Writes every option as YAML that load() reads back to the same values. */
-void gr_train_options_dump(const gr_train_options *o, gr_buf *out);
+/* Writes options as YAML that load() reads back to the same values: all of them, or those a checkpoint is bound to. */
+void gr_train_options_dump(const gr_train_options *o, bool bound_only, gr_buf *out);
 
 /* Ranges of single options; what depends on model and data is checked where they are known. */
 gr_status gr_train_options_check(const gr_train_options *o, gr_error *e);

@@ -2,8 +2,11 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/alloc.h"
+
+enum { BAD_MAX = 8 };
 
 struct gr_step {
   const gr_model *model;
@@ -14,7 +17,7 @@ struct gr_step {
   gr_tensor **grads; /* [2 * pairs] a0, b0, a1, b1, ... */
   gr_plan *plan;
   gr_step_sums sums;
-  ptrdiff_t bad_sample;
+  size_t bad[BAD_MAX], n_bad; /* samples of the last run whose nll is not finite; n_bad counts beyond BAD_MAX */
   /* Host side of the inputs, for one run. */
   int32_t *ids, *positions, *segments, *labels, *keys;
   float *weights, *cosines, *sines, *nll;
@@ -94,10 +97,13 @@ gr_status gr_step_plan(gr_step **out, const gr_model *m, gr_lora *lora, const gr
   s->model = m;
   s->lora = lora;
   s->o = *o;
-  s->bad_sample = -1;
   if (!o->train) s->o.dropout = 0;
   const gr_adapter_use use = { .lora = lora, .scale = 1, .train = o->train };
-  const gr_build build = { .tokens = o->tokens, .loss = true, .adapters = &use, .n_adapters = lora ? 1 : 0, .dropout = s->o.dropout };
+  const gr_build build = { .tokens = o->tokens,
+                           .loss = true,
+                           .adapters = lora ? &use : o->adapters,
+                           .n_adapters = lora ? 1 : o->n_adapters,
+                           .dropout = s->o.dropout };
   gr_status status = gr_model_build(m, &build, &s->mg, e);
   if (status == GR_OK && o->train) status = build_backward(s, e);
   if (status == GR_OK) status = make_plan(s, e);
@@ -157,7 +163,12 @@ void gr_step_free(gr_step *s)
 gr_plan *gr_step_plan_of(gr_step *s) { return s->plan; }
 const gr_step_sums *gr_step_sums_of(const gr_step *s) { return &s->sums; }
 const float *gr_step_gradient(const gr_step *s) { return s->gradient; }
-ptrdiff_t gr_step_bad_sample(const gr_step *s) { return s->bad_sample; }
+
+size_t gr_step_bad_samples(const gr_step *s, size_t *bad, size_t most)
+{
+  for (size_t i = 0; i < most && i < s->n_bad && i < BAD_MAX; i++) bad[i] = s->bad[i];
+  return s->n_bad;
+}
 
 void gr_step_clear(gr_step *s)
 {
@@ -228,23 +239,30 @@ static gr_status launch(gr_step *s, bool (*stop)(void *), void *ctx, gr_error *e
   return GR_OK;
 }
 
+static void find_bad(gr_step *s, const size_t *indices)
+{
+  int32_t last = -1;
+  s->n_bad = 0;
+  for (size_t t = 0; t < s->used; t++) {
+    if (isfinite(s->nll[t]) || s->segments[t] == last) continue;
+    last = s->segments[t];
+    if (s->n_bad < BAD_MAX) s->bad[s->n_bad] = indices[last];
+    s->n_bad++;
+  }
+}
+
 static gr_status add_sums(gr_step *s, const size_t *indices, gr_error *e)
 {
   GR_TRY(gr_plan_read(s->plan, s->mg.nll, s->nll, s->used * sizeof(float), e));
-  s->bad_sample = -1;
-  gr_step_sums add = { .tokens = s->used };
+  find_bad(s, indices);
+  if (s->n_bad) return gr_fail(e, GR_ERR_NUMERIC, "the loss is not a finite number");
   for (size_t t = 0; t < s->used; t++) {
-    if (!isfinite(s->nll[t]) && s->bad_sample < 0) s->bad_sample = (ptrdiff_t)indices[s->segments[t]];
     if (s->weights[t] <= 0) continue;
-    add.loss += (double)s->weights[t] * (double)s->nll[t];
-    add.weight += (double)s->weights[t];
-    add.tokens_trained++;
+    s->sums.loss += (double)s->weights[t] * (double)s->nll[t];
+    s->sums.weight += (double)s->weights[t];
+    s->sums.tokens_trained++;
   }
-  if (s->bad_sample >= 0) return gr_fail(e, GR_ERR_NUMERIC, "the loss is not a finite number");
-  s->sums.loss += add.loss;
-  s->sums.weight += add.weight;
-  s->sums.tokens += add.tokens;
-  s->sums.tokens_trained += add.tokens_trained;
+  s->sums.tokens += s->used;
   return GR_OK;
 }
 
@@ -288,4 +306,36 @@ gr_status gr_step_run(gr_step *s, const gr_dataset *d, const size_t *indices, si
   GR_TRY(add_sums(s, indices, e));
   if (nll) copy_nll(s, d, indices, n, nll);
   return s->o.train ? add_gradient(s, e) : GR_OK;
+}
+
+/* ---- timing ---- */
+
+static double seconds_now(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+gr_status gr_step_time(gr_step *s, const gr_dataset *d, const size_t *indices, size_t n, double seconds, double *all, gr_error *e)
+{
+  GR_TRY(gr_step_allocate(s, e));
+  GR_TRY(fill(s, d, indices, n, false, e));
+  GR_TRY(write_inputs(s, 0, e));
+  size_t cursor = 0, launches = gr_plan_launches(s->plan);
+  double total = 0, done = 0, start = seconds_now(), elapsed = 0;
+  for (size_t i = 0; i < launches; i++) {
+    gr_launch_info info;
+    gr_plan_launch_info(s->plan, i, &info);
+    total += info.cost.flops;
+  }
+  while (cursor < launches && (elapsed < seconds || done <= 0)) {
+    gr_launch_info info;
+    gr_plan_launch_info(s->plan, cursor, &info);
+    GR_TRY(gr_plan_run(s->plan, &cursor, 1, e));
+    done += info.cost.flops;
+    elapsed = seconds_now() - start;
+  }
+  *all = cursor < launches && done > 0 ? elapsed * total / done : elapsed;
+  return GR_OK;
 }

@@ -20,6 +20,8 @@ typedef struct gr_step_options {
   const uint8_t *recompute; /* [layers], see gr_plan_options; NULL: none */
   gr_backend *const *backends;
   size_t n_backends;
+  const gr_adapter_use *adapters; /* evaluation with several adapters, or scaled ones; copied. Then lora is NULL */
+  size_t n_adapters;
   bool allow_ref, profile, poison, no_fusion;
   size_t (*prefer)(void *ctx, const gr_node *node); /* see gr_plan_options */
   void *prefer_ctx;
@@ -55,7 +57,11 @@ gr_status gr_step_run(gr_step *s, const gr_dataset *d, const size_t *indices, si
 /* Gradient of the sum so far, in the layout of the adapter's values (A then B, pair after pair). */
 const float *gr_step_gradient(const gr_step *s);
 
-/* The first sample of the last run whose nll is not finite, or -1. */
-ptrdiff_t gr_step_bad_sample(const gr_step *s);
+/* The samples of the last run whose nll was not finite: at most `most` of their indices into bad; returns how many there were. */
+size_t gr_step_bad_samples(const gr_step *s, size_t *bad, size_t most);
+
+/* Runs as many launches of this run as fit into `seconds` (at least one) and says how long all of them would take, by their
+ * operations: what a plan's time is judged by. Changes no sums. */
+gr_status gr_step_time(gr_step *s, const gr_dataset *d, const size_t *indices, size_t n, double seconds, double *all, gr_error *e);
 
 #endif

@@ -1,0 +1,96 @@
+#include "cli/train_run.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+static void print_option(const gr_option_info *i)
+{
+  char left[200];
+  snprintf(left, sizeof left, "  %s%s%s", i->names, i->value ? " " : "", i->value ? i->value : "");
+  bool preset = strcmp(i->preset, "NULL") != 0 && strcmp(i->preset, "-1") != 0 && strcmp(i->preset, "false") != 0;
+  size_t n = strlen(i->preset);
+  bool quoted = n > 1 && i->preset[0] == '"';
+  if (strlen(left) < 36) printf("%-36s %s", left, i->help);
+  else printf("%s\n%37s%s", left, "", i->help);
+  if (preset && !strstr(i->help, "default")) printf(" (default %.*s)", (int)(quoted ? n - 2 : n), i->preset + quoted);
+  putchar('\n');
+}
+
+void gr_train_command_help(const char *usage)
+{
+  printf("%s\n\n", usage);
+  printf("%-36s %s\n", "  --config FILE", "options from YAML; flags win over it");
+  printf("%-36s %s\n", "  --json", "one JSON object a line on stdout");
+  for (const gr_option_info *i = gr_train_option_infos(); i->field; i++) print_option(i);
+}
+
+/* The option that argv[i] names; --no-NAME turns a flag off. */
+static gr_status find(const char *typed, size_t n, const gr_option_info **info, bool *negative, gr_error *e)
+{
+  char name[64];
+  size_t hyphens = strspn(typed, "-");
+  snprintf(name, sizeof name, "%.*s", (int)(n - hyphens), typed + hyphens);
+  *negative = false;
+  *info = gr_train_option_find(name);
+  if (*info) return GR_OK;
+  if (strncmp(name, "no-", 3) == 0) {
+    *info = gr_train_option_find(name + 3);
+    *negative = *info && (*info)->kind == GR_OPTION_FLAG;
+    if (*negative) return GR_OK;
+  }
+  return gr_train_option_nearest(name, e);
+}
+
+static gr_status take_option(gr_train_command *c, int argc, char **argv, int *i, gr_error *e)
+{
+  const char *typed = argv[*i];
+  size_t n = strcspn(typed, "=");
+  const gr_option_info *info;
+  bool negative;
+  GR_TRY(find(typed, n, &info, &negative, e));
+  if (info->kind == GR_OPTION_FLAG && typed[n] != '=') return gr_train_options_set(&c->o, info, negative ? "false" : "true", "", e);
+  const char *value = typed[n] == '=' ? typed + n + 1 : *i + 1 < argc ? argv[++*i] : NULL;
+  if (!value) return gr_fail(e, GR_ERR_USAGE, "%s needs a value: %s", typed, info->value);
+  return gr_train_options_set(&c->o, info, value, "", e);
+}
+
+static bool is_config(int argc, char **argv, int *i, const char **path)
+{
+  if (strncmp(argv[*i], "--config=", 9) == 0) *path = argv[*i] + 9;
+  else if (strcmp(argv[*i], "--config") == 0 && *i + 1 < argc) *path = argv[++*i];
+  else return false;
+  return true;
+}
+
+gr_status gr_train_command_parse(gr_train_command *c, int argc, char **argv, gr_error *e)
+{
+  *c = (gr_train_command){ 0 };
+  gr_train_options_init(&c->o);
+  for (int i = 0; i < argc; i++) {
+    is_config(argc, argv, &i, &c->config);
+    c->help |= strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0;
+  }
+  if (c->help) return GR_OK;
+  if (c->config) GR_TRY(gr_train_options_load(&c->o, c->config, e));
+  gr_train_options_lists_from_flags(&c->o);
+  for (int i = 0; i < argc; i++) {
+    if (is_config(argc, argv, &i, &c->config)) continue;
+    if (strcmp(argv[i], "--json") == 0) c->json = true;
+    else if (argv[i][0] != '-' || !argv[i][1]) return gr_fail(e, GR_ERR_USAGE, "'%s' is one argument too many", argv[i]);
+    else GR_TRY(take_option(c, argc, argv, &i, e));
+  }
+  return gr_train_options_check(&c->o, e);
+}
+
+gr_status gr_train_command_open(gr_train_command *c, gr_error *e)
+{
+  c->m = (gr_cli_model){ .path = c->o.model, .backend = c->o.backend, .threads = c->o.threads, .allow_ref = c->o.allow_ref };
+  return gr_cli_model_open(&c->m, e);
+}
+
+void gr_train_command_free(gr_train_command *c)
+{
+  gr_cli_model_close(&c->m);
+  gr_train_options_free(&c->o);
+}
