@@ -214,13 +214,13 @@ static gr_status make_tail(finder *f, size_t i, tail *out)
   status = gr_jinja_render(f->t, f->messages, i, &o, &without, &ignored);
   if (status == GR_OK) status = copy_tail(&without, &bare, &ignored);
   gr_rendered_free(&without);
-  out->generation = common(out->text, out->len, bare.text, bare.len);
-  gr_free(bare.text);
   if (status == GR_ERR_MEMORY) {
     gr_free(out->text);
     out->text = NULL;
     return gr_fail(f->e, status, "%s", ignored.text);
   }
+  if (bare.text) out->generation = common(out->text, out->len, bare.text, bare.len);
+  gr_free(bare.text);
   return GR_OK;
 }
 
@@ -236,8 +236,8 @@ static size_t fit(const tail *t, const char *gap, size_t n, bool whole)
   return same > t->generation ? same : SIZE_MAX;
 }
 
-/* Sets *start to where the prompt of message i ends, given the gap before it; SIZE_MAX when that cannot be told. */
-static gr_status prompt_end(finder *f, size_t i, size_t from, size_t to, size_t *start)
+/* Sets *start to where the prompt of message i ends, by the tails known or a new one; SIZE_MAX when that cannot be told. */
+static gr_status match_tails(finder *f, size_t i, size_t from, size_t to, size_t *start)
 {
   const char *role = i ? role_of(json_array_get(f->messages, i - 1)) : "", *gap = f->r->text + from;
   *start = SIZE_MAX;
@@ -256,6 +256,17 @@ static gr_status prompt_end(finder *f, size_t i, size_t from, size_t to, size_t 
   if (fits == t.len && f->n_tails < TAILS_MAX) f->tails[f->n_tails++] = t;
   else gr_free(t.text);
   return GR_OK;
+}
+
+/* The same, given the gap before message i. A template without a generation prompt leaves the header to the model; where the header
+ * shows the message's role it is known as such, and is not trained. */
+static gr_status prompt_end(finder *f, size_t i, size_t from, size_t to, size_t *start)
+{
+  gr_status status = match_tails(f, i, from, to, start);
+  size_t role = f->turns[i].role;
+  if (status == GR_OK && *start != SIZE_MAX && role != SIZE_MAX && f->r->runs[role].end > *start && f->r->runs[role].end <= to)
+    *start = SIZE_MAX;
+  return status;
 }
 
 /* --- One message ------------------------------------------------------------------------------------------------------------------- */

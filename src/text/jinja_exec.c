@@ -203,6 +203,7 @@ static bool exec_for(jinja_ctx *ctx, jinja_scope *scope, const jinja_node *node)
   if (!loop || !inner) return false;
   loop->items = items.u.list;
   for (; loop->at < items.u.list->n; loop->at++) {
+    if (!gr_jinja_steps(ctx, 1)) return false;
     if (inner->captured && !(inner = gr_jinja_scope(ctx, scope))) return false;
     inner->n = 0; /* what a turn sets is gone in the next */
     if (ctx->t->loop_symbol != UINT32_MAX &&

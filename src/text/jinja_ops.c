@@ -112,6 +112,9 @@ static bool join_lists(jinja_ctx *ctx, const jinja_list *a, const jinja_list *b,
 /* A string or list n times over. */
 static bool repeat(jinja_ctx *ctx, const jinja_value *v, int64_t n, jinja_value *out)
 {
+  size_t each = v->type == JINJA_STRING ? v->u.string->len : v->u.list->n * sizeof *v->u.list->items;
+  if (each && n > 0 && (uint64_t)n > ctx->bytes_left / each)
+    return gr_jinja_fail(ctx, GR_ERR_UNSUPPORTED, "the template uses more memory than a render may");
   if (v->type == JINJA_STRING) {
     gr_jinja_builder text = { 0 };
     bool ok = true;
