@@ -2,7 +2,8 @@
  * none that parse). It is parsed, rendered and located under small limits, then again with allocations failing, as the input chooses.
  *
  *   cmake -B b -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DGR_FUZZ=ON -DGR_SANITIZE=address,undefined
- *   b/tests/fuzz/seed_jinja SEEDS tests/golden/jinja.jsonl && b/tests/fuzz/fuzz_jinja -dict=tests/fuzz/jinja.dict -max_len=4096 -timeout=5 CORPUS SEEDS */
+ *   b/tests/fuzz/seed_jinja SEEDS tests/golden/jinja.jsonl && b/tests/fuzz/fuzz_jinja -dict=tests/fuzz/jinja.dict -max_len=4096 -timeout=5
+ * CORPUS SEEDS */
 #include "failing_alloc.h"
 
 #include "text/chat.h"
