@@ -48,7 +48,7 @@ CONTEXT = {
 EXPRESSIONS = r'''
 s|upper ;; s|lower ;; s|title ;; s|capitalize ;; s.upper() ;; s.title() ;; s.capitalize() ;; u|upper ;; u|lower ;; u|title ;; u.title() ;; u|capitalize
 u|length ;; u[1] ;; u[-1] ;; u[2:5] ;; u[::-1] ;; u[5:1:-2] ;; s|length ;; l|length ;; d|length ;; e|length ;; z|length ;; missing|length ;; n|length
-s.split() ;; s.split('o') ;; s.split('o', 1) ;; s.rsplit('o', 1) ;; s.split('') ;; ml.split('\n') ;; ml.splitlines() ;; ml.splitlines(true) ;; ' a  b '.split(none, 1) ;; ' a  b '.rsplit(none, 1) ;; 'a,b,c'.rsplit(',') ;; ''.split() ;; ''.split(',')
+s.split() ;; s.split('o') ;; s.split('o', 1) ;; s.rsplit('o', 1) ;; s.split('') ;; ml.split('\n') ;; ml.splitlines() ;; ml.splitlines(true) ;; ' a  b '.split(none, 1) ;; ' a  b '.rsplit(none, 1) ;; 'a,b,c'.rsplit(',') ;; ''.split() ;; ''.split(',') ;; 'xaaaa'.rsplit('aa') ;; 'xaaaa'.split('aa') ;; 'aaa'.rsplit('aa', 1) ;; 'a, b, c'.rsplit(', ', 1)
 s|trim ;; tab|trim ;; tab.strip() ;; tab.lstrip() ;; tab.rstrip() ;; s.strip('Hd') ;; s|trim('Hd') ;; 'xxaxx'.strip('x') ;; 'äöä'.strip('ä') ;; 'xax'.lstrip('x') ;; 'xax'.rstrip('x')
 s.replace('o', '0') ;; s.replace('o', '0', 1) ;; s|replace('l', 'L') ;; s.replace('', '-') ;; ''.replace('', 'x') ;; s|replace('l', 'L', 1) ;; s.replace('o', '0', 0) ;; s|replace('World', '') ;; u.replace('ö', 'oe')
 s.startswith('He') ;; s.endswith('ld') ;; s.startswith(('x', 'H')) ;; s.endswith(('x', 'y')) ;; s.find('o') ;; s.rfind('o') ;; s.find('zz') ;; s.count('l') ;; s.count('') ;; s.index('W') ;; s.index('zz') ;; s.removeprefix('He') ;; s.removesuffix('ld') ;; s.removeprefix('x')

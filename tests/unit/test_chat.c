@@ -227,6 +227,7 @@ static void generation_marks_travel_with_the_text(void **state)
     { "{% set x %}a{% generation %}b{% endgeneration %}{% endset %}--{{ x }}{{ x|upper }}", "--abAB", { 3, 4, 5, 6 } },
     { "{% macro m() %}a{% generation %}bb{% endgeneration %}{% endmacro %}{{ m() }}c{{ m() }}", "abbcabb", { 1, 3, 5, 7 } },
     { "{% generation %}a{% generation %}b{% endgeneration %}{% endgeneration %}c", "abc", { 0, 1, 1, 2 } },
+    { "{% set ns = namespace() %}{% generation %}{% set y %}q{% endset %}{% set ns.y = y %}{% endgeneration %}{{ ns.y }}", "q", { 0 } },
     { "{% generation %}{% set x = 'a' ~ 'b' %}{% endgeneration %}{% generation %}{% set y %}q{% endset %}{% endgeneration %}z",
       "z",
       { 0 } },
