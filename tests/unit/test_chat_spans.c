@@ -151,6 +151,13 @@ static const span_case cases[] = {
   { "{% for m in messages %}{{ m.content }}<|end|><|end_of_text|>{% endfor %}",
     "[{`role`: `user`, `content`: `a`}, {`role`: `assistant`, `content`: `b`}]", "1:b<|end|>", 0, NULL },
   { "{% for m in messages %}{{ m.content }}<|end|>x{% endfor %}", "[{`role`: `assistant`, `content`: `b`}]", "0:b<|end|>x", 0, NULL },
+  /* prompts that differ by what stands before them; a separator that closes one turn and opens none */
+  { "{% for m in messages %}{{ m.content }}</s>{{ '<a>' if m.role == 'tool' }}{% endfor %}",
+    "[{`role`: `user`, `content`: `a`}, {`role`: `assistant`, `content`: `b`}, {`role`: `tool`, `content`: `c`},"
+    " {`role`: `assistant`, `content`: `d`}]",
+    "1:b</s> 3:d</s>", 0, NULL },
+  { "{% for m in messages %}{{ '</s>' if not loop.first }}{{ m.content }}{% endfor %}",
+    "[{`role`: `assistant`, `content`: `b`}, {`role`: `assistant`, `content`: `c`}]", "0:b</s> 1~c", 0, NULL },
   /* parts of a content; a text in capitals; a turn in two pieces that both close */
   { "{% for m in messages %}{% for p in m.content %}{{ p.text }}{{ '+' if not loop.last }}{% endfor %}</s>{% endfor %}",
     "[{`role`: `user`, `content`: [{`text`: `a`}]}, {`role`: `assistant`, `content`: [{`text`: `b`}, {`text`: `c`}]}]", "1:b+c</s>", 0,
