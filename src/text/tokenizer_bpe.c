@@ -43,11 +43,13 @@ static gr_status init_symbols(gr_tokenizer *t, gr_error *e)
       if (type == GR_TOKEN_NORMAL && !strange++) first = (int32_t)id;
       continue;
     }
+    /* A user-defined token is its text as it stands. Were merging to make it of other bytes, they would not come back. */
+    if (type == GR_TOKEN_USER_DEFINED && bytes.len != t->text[id].len) continue;
     char *copy = bytes.failed ? NULL : gr_arena_strndup(&t->arena, bytes.data, bytes.len);
     ok = copy != NULL;
     if (!ok) break;
     t->symbol[id] = (gr_text_view){ copy, bytes.len };
-    if (type != GR_TOKEN_USER_DEFINED) t->output[id] = t->symbol[id];
+    t->output[id] = t->symbol[id];
     ok = gr_strmap_add(&t->by_symbol, t->symbol, (int32_t)id) >= 0;
   }
   gr_buf_free(&bytes);
@@ -123,12 +125,15 @@ gr_status gr_bpe_init(gr_tokenizer *t, const gr_tokenizer_spec *spec, gr_error *
   if (spec->merge_count > INT32_MAX / 8) return gr_fail(e, GR_ERR_FORMAT, "tokenizer.ggml.merges has %zu entries", spec->merge_count);
   GR_TRY(init_symbols(t, e));
   GR_TRY(init_merges(t, spec, e));
-  for (int b = 0; b < 256; b++) {
+  int missing = 0, first = 0;
+  for (int b = 255; b >= 0; b--) {
     char byte = (char)b;
     t->byte_symbol[b] = gr_symbol_add(t, &byte, 1);
     if (t->byte_symbol[b] < 0) return gr_fail_memory(e, 1);
     if ((size_t)t->byte_symbol[b] < t->count) t->byte_token[b] = t->byte_symbol[b];
+    if (t->byte_token[b] < 0) missing++, first = b;
   }
+  if (missing) gr_tokenizer_note(t, "%d of the 256 bytes have no token (the first is 0x%02x): texts lose them", missing, (unsigned)first);
   return gr_pretokenizer_create(&t->words, kind->patterns, 0, e);
 }
 

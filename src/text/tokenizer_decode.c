@@ -11,16 +11,11 @@ gr_status gr_decoder_push(gr_decoder *d, int32_t id, gr_buf *out, gr_error *e)
   const gr_tokenizer *t = d->tokenizer;
   if (id < 0 || (size_t)id >= t->count)
     return gr_fail(e, GR_ERR_USAGE, "token %d is not one of the vocabulary's %zu (0 to %zu)", id, t->count, t->count - 1);
-  if (t->flags[id] & (GR_MATCH_ALWAYS | GR_MATCH_TRUSTED)) {
-    bool hidden = t->flags[id] & GR_TOKEN_HIDDEN && !(d->flags & GR_DECODE_CONTROL);
-    if (!hidden) gr_buf_append(out, t->text[id].data, t->text[id].len);
-    d->strip = t->add_space; /* encoding puts a space of its own behind every special token */
-  } else {
-    gr_text_view bytes = t->output[id];
-    size_t own = d->strip && bytes.len && bytes.data[0] == ' ';
-    gr_buf_append(out, bytes.data + own, bytes.len - own);
-    if (bytes.len) d->strip = false;
-  }
+  gr_text_view bytes = t->output[id];
+  bool breaks = t->flags[id] & GR_TOKEN_BREAKS, hidden = t->flags[id] & GR_TOKEN_HIDDEN && !(d->flags & GR_DECODE_CONTROL);
+  size_t own = d->strip && !breaks && bytes.len && bytes.data[0] == ' ';
+  if (!hidden) gr_buf_append(out, bytes.data + own, bytes.len - own);
+  d->strip = breaks ? t->add_space : d->strip && !bytes.len;
   return out->failed ? gr_fail_memory(e, out->len) : GR_OK;
 }
 

@@ -12,7 +12,8 @@ enum {
   GR_MATCH_TRUSTED = 2, /* only out of trusted bytes */
   GR_TOKEN_HIDDEN = 4,  /* decoding leaves it out unless asked */
   GR_TOKEN_EOG = 8,
-  GR_TOKEN_STRIPS = 16 /* swallows the white space behind it (Phi-3) */
+  GR_TOKEN_STRIPS = 16, /* swallows the white space behind it (Phi-3) */
+  GR_TOKEN_BREAKS = 32  /* text begins anew behind it: SentencePiece puts a space of its own there */
 };
 
 struct gr_pair_slot {

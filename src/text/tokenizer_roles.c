@@ -193,8 +193,9 @@ void gr_tokenizer_init_roles(gr_tokenizer *t, const gr_tokenizer_spec *spec)
   set_ends(t);
   unset_ends(t);
   for (size_t id = 0; id < t->count; id++) {
-    if (t->type[id] == GR_TOKEN_USER_DEFINED) t->flags[id] |= GR_MATCH_ALWAYS;
-    if (t->type[id] == GR_TOKEN_CONTROL || t->type[id] == GR_TOKEN_UNKNOWN) t->flags[id] |= GR_MATCH_TRUSTED | GR_TOKEN_HIDDEN;
+    if (t->type[id] == GR_TOKEN_USER_DEFINED) t->flags[id] |= GR_MATCH_ALWAYS | GR_TOKEN_BREAKS;
+    if (t->type[id] == GR_TOKEN_CONTROL || t->type[id] == GR_TOKEN_UNKNOWN)
+      t->flags[id] |= GR_MATCH_TRUSTED | GR_TOKEN_HIDDEN | GR_TOKEN_BREAKS;
   }
   show_harmony(t);
   strip_phi3(t, spec->name);

@@ -81,7 +81,9 @@ static gr_status init_token(gr_tokenizer *t, size_t id, gr_buf *bytes, gr_error 
   char *copy = bytes->failed ? NULL : gr_arena_strndup(&t->arena, bytes->data, bytes->len);
   if (!copy) return gr_fail_memory(e, text.len);
   gr_text_view spaced = { copy, bytes->len };
-  if (type != GR_TOKEN_USER_DEFINED) t->output[id] = spaced;
+  t->output[id] = spaced;
+  /* A user-defined token with U+2581 in it is met by merging, since texts have spaces there: it breaks nothing. */
+  if (spaced.len != text.len) t->flags[id] &= (uint8_t)~GR_TOKEN_BREAKS;
   if (memchr(text.data, ' ', text.len)) return GR_OK;
   t->symbol[id] = spaced;
   if (spaced.len > t->symbol_max) t->symbol_max = spaced.len;

@@ -175,12 +175,114 @@ static void test_renderings(void **state)
   gr_tokenizer_free(t);
 }
 
+/* The models' recorded texts begin with BOS. */
+static void test_model_texts(void **state)
+{
+  (void)state;
+  require_shared();
+  static const char *const files[] = { "models/stories260K-expected.json", "models/tiny/expected.json" };
+  size_t checked = 0;
+  for (size_t f = 0; f < 2; f++) {
+    char path[512];
+    snprintf(path, sizeof path, SHARED_DATA "%s", files[f]);
+    json_t *cases = json_load_file(path, 0, NULL), *row;
+    size_t k;
+    json_array_foreach(cases, k, row)
+    {
+      const char *name = json_string_value(json_object_get(row, "case")), *text = json_string_value(json_object_get(row, "text"));
+      if (!text || strchr(name, '+')) continue;
+      snprintf(path, sizeof path, SHARED_DATA "models/%s%s", f ? "tiny/" : "", name);
+      gr_tokenizer *t = load(path);
+      int32_t ids[4096];
+      size_t count = get_ids(json_object_get(row, "ids"), ids);
+      expect_ids(t, text, strlen(text), GR_ENCODE_SPECIAL, ids, count, name);
+      gr_tokenizer_free(t);
+      checked++;
+    }
+    json_decref(cases);
+  }
+  assert_int_equal(checked, 16);
+}
+
+/* ---- hostile files: what the container lets through must get a tokenizer or a sentence ---- */
+
+struct answer {
+  const char *file;
+  bool accepted;
+  const char *says; /* a part of the sentence, or of the notes */
+};
+
+/* Makes the file's tokenizer and asks it about every byte and its special tokens; false when the file was refused, with why. */
+static bool try_file(const char *file, gr_error *e, char notes[1024])
+{
+  char path[512], text[600];
+  snprintf(path, sizeof path, SHARED_DATA "hostile-gguf/%s", file);
+  gr_gguf *g;
+  gr_tokenizer *t;
+  *e = (gr_error){ 0 };
+  if (gr_gguf_open(&g, path, e) != GR_OK) return false;
+  gr_status s = gr_tokenizer_create(&t, g, e);
+  gr_gguf_close(g);
+  if (s != GR_OK) {
+    assert_null(t);
+    assert_string_not_equal(e->text, "");
+    return false;
+  }
+  snprintf(notes, 1024, "%s", gr_tokenizer_notes(t));
+  for (int i = 0; i < 512; i++) text[i] = (char)i;
+  strcpy(text + 512, "<s></s><unk>[PAD3]<0x0A><0xZZ><0x-1> abc");
+  gr_tokens tokens = { 0 };
+  gr_buf out = { 0 };
+  assert_ok(gr_tokenizer_encode(t, text, 512 + strlen(text + 512), GR_ENCODE_SPECIAL | GR_ENCODE_PARSE_CONTROL, &tokens, e), e);
+  assert_ok(gr_tokenizer_decode(t, tokens.ids, tokens.count, GR_DECODE_CONTROL, &out, e), e);
+  gr_buf_free(&out);
+  gr_tokens_free(&tokens);
+  gr_tokenizer_free(t);
+  return true;
+}
+
+static void test_hostile_files(void **state)
+{
+  (void)state;
+  require_shared();
+  static const struct answer answers[] = {
+    { "ok-base.gguf", true, "" },
+    { "ok-spm.gguf", true, "" },
+    { "merges-missing.gguf", false, "tokenizer.ggml.merges is missing" },
+    { "merges-no-space.gguf", true, "tokenizer.ggml.merges" },
+    { "tokens-duplicate-and-empty.gguf", false, "same text" },
+    { "token-type-wild.gguf", true, "type outside 1 to 6" },
+    { "bos-id-eq-vocab.gguf", true, "bos_token_id" },
+    { "byte-token-bad-hex.gguf", true, "<0x00>" },
+    { "spm-no-byte-tokens.gguf", true, "byte tokens are missing" },
+  };
+  char notes[1024] = "";
+  gr_error e;
+  for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+    bool accepted = try_file(answers[i].file, &e, notes);
+    if (accepted != answers[i].accepted) fail_msg("%s is %s: %s", answers[i].file, accepted ? "accepted" : "refused", e.text);
+    if (!strstr(accepted ? notes : e.text, answers[i].says))
+      fail_msg("%s: '%s' does not say '%s'", answers[i].file, accepted ? notes : e.text, answers[i].says);
+  }
+  json_t *index = json_load_file(SHARED_DATA "hostile-gguf/index.json", 0, NULL), *row;
+  size_t k, tried = 0;
+  json_array_foreach(index, k, row)
+  {
+    const char *file = json_string_value(json_object_get(row, "file"));
+    bool accepted = try_file(file, &e, notes);
+    if (!strcmp(json_string_value(json_object_get(row, "expect")), "accept") && strncmp(file, "adapter", 7) != 0 && !accepted)
+      fail_msg("%s is refused: %s", file, e.text);
+    tried++;
+  }
+  json_decref(index);
+  assert_true(tried > 100);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_ggml_vectors),
-    cmocka_unit_test(test_json_vectors),
-    cmocka_unit_test(test_renderings),
+    cmocka_unit_test(test_ggml_vectors), cmocka_unit_test(test_json_vectors),  cmocka_unit_test(test_renderings),
+    cmocka_unit_test(test_model_texts),  cmocka_unit_test(test_hostile_files),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
