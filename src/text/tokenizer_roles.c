@@ -14,36 +14,14 @@ static const struct {
 } known_by_text[] = {
   { GR_ROLE_EOT,
     { "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "_<EOT>", "[EOT]",
-      "<\xef\xbd\x9c"
-      "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
-      "<end_of_utterance>" } },
+      "<｜end▁of▁sentence｜>", "<end_of_utterance>" } },
   { GR_ROLE_EOM, { "<|eom_id|>" } },
   { GR_ROLE_FIM_PRE,
-    { "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>",
-      "<\xef\xbd\x9c"
-      "fim\xe2\x96\x81"
-      "begin\xef\xbd\x9c>",
-      "<PRE>",
-      "\xe2\x96\x81"
-      "<PRE>",
-      "<|code_prefix|>", "<|prefix|>" } },
+    { "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>", "<|prefix|>" } },
   { GR_ROLE_FIM_SUF,
-    { "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>",
-      "<\xef\xbd\x9c"
-      "fim\xe2\x96\x81hole\xef\xbd\x9c>",
-      "<SUF>",
-      "\xe2\x96\x81"
-      "<SUF>",
-      "<|code_suffix|>", "<|suffix|>" } },
+    { "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>", "<|suffix|>" } },
   { GR_ROLE_FIM_MID,
-    { "<|fim_middle|>", "<fim-middle>", "<fim_middle>",
-      "<\xef\xbd\x9c"
-      "fim\xe2\x96\x81"
-      "end\xef\xbd\x9c>",
-      "<MID>",
-      "\xe2\x96\x81"
-      "<MID>",
-      "<|code_middle|>", "<|middle|>" } },
+    { "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>", "<|middle|>" } },
   { GR_ROLE_FIM_PAD, { "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]" } },
   { GR_ROLE_FIM_REP, { "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>" } },
   { GR_ROLE_FIM_SEP, { "<|file_sep|>" } },
@@ -70,8 +48,7 @@ static const char *const ends_generation[] = {
   "<eos>",
   "<turn|>",
   "<|tool_response>",
-  ("<\xef\xbd\x9c"
-   "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"), /* cut where a hexadecimal escape would go on */
+  "<｜end▁of▁sentence｜>",
   "[e~[",
 };
 
