@@ -56,6 +56,7 @@ static void test_scores(void **state)
                              3, 0),
                       "198 172 261");                  /* bytes: 3 + 0xc3, 3 + 0xa9 */
   assert_string_equal(ids_of(t, SP "a", 4, 0), "264"); /* U+2581 in a text is a space */
+  assert_string_equal(pieces_of(t, "b" SP "ab " SP "q", 0), "b|" SP "a|b| " SP "|q");
   assert_string_equal(ids_of(t, "\n", 1, 0), "13");
   assert_string_equal(ids_of(t, "<0x0A>", 6, 0), "63 51 123 51 68 65"); /* letters, not the byte token */
   assert_string_equal(ids_of(t, "", 0, GR_ENCODE_SPECIAL), "1");
