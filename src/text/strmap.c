@@ -20,11 +20,15 @@ static uint64_t hash_bytes(const char *p, size_t n)
   return h ^ h >> 29;
 }
 
-static size_t slot_of(const gr_strmap *m, const gr_text_view *table, const char *p, size_t n)
+enum { UPPER = 32 };
+
+/* The slot of a string, or the free one where it would stand. Only a string whose hash agrees is looked at. */
+static size_t slot_of(const gr_strmap *m, const gr_text_view *table, const char *p, size_t n, uint64_t hash)
 {
-  size_t i = (size_t)hash_bytes(p, n) & m->mask;
+  size_t i = (size_t)hash & m->mask;
   for (; m->slots[i]; i = (i + 1) & m->mask) {
-    gr_text_view v = table[m->slots[i] - 1];
+    if (m->slots[i] >> UPPER != hash >> UPPER) continue;
+    gr_text_view v = table[(uint32_t)m->slots[i] - 1];
     if (v.len == n && (!n || !memcmp(v.data, p, n))) break;
   }
   return i;
@@ -42,8 +46,8 @@ bool gr_strmap_reserve(gr_strmap *m, const gr_text_view *table, size_t count)
   if (!grown.slots) return false;
   for (size_t i = 0; m->slots && i <= m->mask; i++)
     if (m->slots[i]) {
-      gr_text_view v = table[m->slots[i] - 1];
-      grown.slots[slot_of(&grown, table, v.data, v.len)] = m->slots[i];
+      gr_text_view v = table[(uint32_t)m->slots[i] - 1];
+      grown.slots[slot_of(&grown, table, v.data, v.len, hash_bytes(v.data, v.len))] = m->slots[i];
     }
   gr_free(m->slots);
   *m = grown;
@@ -53,18 +57,19 @@ bool gr_strmap_reserve(gr_strmap *m, const gr_text_view *table, size_t count)
 int32_t gr_strmap_find(const gr_strmap *m, const gr_text_view *table, const char *p, size_t n)
 {
   if (!m->slots) return GR_STRMAP_NONE;
-  return (int32_t)m->slots[slot_of(m, table, p, n)] - 1;
+  return (int32_t)(uint32_t)m->slots[slot_of(m, table, p, n, hash_bytes(p, n))] - 1;
 }
 
 int32_t gr_strmap_add(gr_strmap *m, const gr_text_view *table, int32_t place)
 {
   if (!gr_strmap_reserve(m, table, m->used + 1)) return GR_STRMAP_NONE;
-  uint32_t *slot = &m->slots[slot_of(m, table, table[place].data, table[place].len)];
+  uint64_t hash = hash_bytes(table[place].data, table[place].len);
+  uint64_t *slot = &m->slots[slot_of(m, table, table[place].data, table[place].len, hash)];
   if (!*slot) {
-    *slot = (uint32_t)place + 1;
+    *slot = hash >> UPPER << UPPER | ((uint32_t)place + 1);
     m->used++;
   }
-  return (int32_t)*slot - 1;
+  return (int32_t)(uint32_t)*slot - 1;
 }
 
 void gr_strmap_free(gr_strmap *m)

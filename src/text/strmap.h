@@ -8,7 +8,7 @@
 #include "text/utf8.h"
 
 typedef struct gr_strmap {
-  uint32_t *slots; /* place + 1, 0: free */
+  uint64_t *slots; /* upper half of the hash << 32 | place + 1; 0: free */
   size_t mask, used;
 } gr_strmap;
 
