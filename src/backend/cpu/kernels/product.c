@@ -1,5 +1,5 @@
 /* Packing and tiles of the product engine (backend/cpu/product.h). */
-#include "backend/cpu/kernels/micro.h"
+#include "backend/cpu/kernels/tiles.h"
 
 enum {
   PIECE = 256, /* elements of a row decoded at a time: a super-block */
@@ -54,13 +54,21 @@ static inline const float *weights(const gr_cpu_product *p, const gr_cpu_term *t
 static void tile_along(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col, int64_t cols, int64_t k, int64_t deep, float *tile)
 {
   float buffer[GR_LANES][PITCH];
-  for (int64_t c = 0; c < cols; c += GR_LANES)
+  gr_tile_fn *decode = GR_ISA_FN(tiles)[t->dtype];
+  const gr_dtype_info *d = gr_dtype_get(t->dtype);
+  for (int64_t c = 0; c < cols; c += GR_LANES) {
+    float *dst = tile + c / GR_COLS * deep * GR_COLS + c % GR_COLS;
+    if (decode && c + GR_LANES <= cols) {
+      decode((const uint8_t *)t->w + (col + c) * t->w_row + k / d->block_elems * d->block_bytes, t->w_row, deep, dst);
+      continue;
+    }
     for (int64_t i = 0; i < deep; i += PIECE) {
       int64_t n = gr_min(deep - i, PIECE);
       const float *src[GR_LANES];
       for (int64_t r = 0; r < GR_LANES; r++) src[r] = c + r < cols ? weights(p, t, col + c + r, k + i, n, buffer[r]) : src[r - 1];
-      transpose_rows(tile + (c / GR_COLS * deep + i) * GR_COLS + c % GR_COLS, GR_COLS, src, n);
+      transpose_rows(dst + i * GR_COLS, GR_COLS, src, n);
     }
+  }
 }
 
 /* Columns of the tile are columns of W. */

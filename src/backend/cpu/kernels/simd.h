@@ -21,6 +21,7 @@
 
 typedef float vf __attribute__((vector_size(4 * GR_LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * GR_LANES)));
+typedef uint32_t vu __attribute__((vector_size(4 * GR_LANES)));
 typedef float vhalf __attribute__((vector_size(2 * GR_LANES)));    /* half as many floats, */
 typedef double vdouble __attribute__((vector_size(4 * GR_LANES))); /* as these are doubles */
 
