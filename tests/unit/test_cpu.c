@@ -266,8 +266,8 @@ static void products_of_every_type(void **state)
 static void products_of_odd_shapes(void **state)
 {
   fixture *f = *state;
-  static const int64_t sizes[][3] = { { 1, 1, 1 },     { 3, 2, 5 },     { 17, 16, 15 }, { 31, 33, 14 },
-                                      { 576, 16, 29 }, { 16, 100, 43 }, { 2050, 9, 2 } };
+  static const int64_t sizes[][3] = { { 1, 1, 1 },     { 3, 2, 5 },     { 17, 16, 15 },   { 31, 33, 14 },
+                                      { 576, 16, 29 }, { 16, 100, 43 }, { 32, 160, 300 }, { 2050, 9, 2 } };
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     int64_t k = sizes[i][0], m = sizes[i][1], n = sizes[i][2];
     gr_tensor *w = f32(f, k, m, 1), *x = f32(f, k, n, 1), *y = f32(f, m, n, 1);

@@ -43,18 +43,25 @@ size_t gr_cpu_product_scratch(int64_t rows, int64_t cols, int64_t depth, int64_t
   int64_t deepest = gr_min(gr_max(gr_max(depth, depth2), 1), CHUNK), wide = round_up(cols, CHUNK_UNIT);
   int64_t thread = gr_min(most, wide * deepest) + (kept ? 0 : GR_CPU_SLICE * rows);
   int64_t spare = gr_ceil_div(rows, 4) * GR_CPU_SPARE;
-  int64_t packed = rows * (depth + depth2) + spare * (gr_ceil_div(depth, CHUNK / 2) + gr_ceil_div(depth2, CHUNK / 2) + 2) + 32;
+  int64_t turned = round_up(rows * gr_min(cols, FEW_ROWS), 16);
+  int64_t packed = turned + rows * (depth + depth2) + spare * (gr_ceil_div(depth, CHUNK / 2) + gr_ceil_div(depth2, CHUNK / 2) + 2) + 32;
   return (size_t)(round_up(packed, 16) + round_up(thread, 16) * threads) * sizeof(float);
+}
+
+/* The gradient of a factor: rows of x and rows of W are tokens. */
+static bool over_tokens(const gr_cpu_term *t)
+{
+  const int64_t f = sizeof(float);
+  return t->across && t->x_row == f && t->x_step != f && t->x_step % f == 0;
 }
 
 /* How operands are read changes no bit. */
 static void choose_reads(const gr_cpu_product *p, gr_cpu_term *t)
 {
   const int64_t f = sizeof(float);
-  bool over_tokens = t->across && t->x_row == f && t->x_step != f && t->x_step % f == 0;
-  t->chunk = over_tokens ? gr_max(1, gr_min(t->depth, TOKENS)) : chunk_of(t->depth);
-  t->x_read = over_tokens ? GR_CPU_X_BY_STEP : GR_CPU_X_PACK;
-  if (!over_tokens && t->x_step == f && t->x_row % f == 0 && t->x_row % PAGE && p->cols <= FEW_COLS) t->x_read = GR_CPU_X_BY_ROW;
+  t->chunk = over_tokens(t) ? gr_max(1, gr_min(t->depth, TOKENS)) : chunk_of(t->depth);
+  t->x_read = over_tokens(t) ? GR_CPU_X_BY_STEP : GR_CPU_X_PACK;
+  if (!over_tokens(t) && t->x_step == f && t->x_row % f == 0 && t->x_row % PAGE && p->cols <= FEW_COLS) t->x_read = GR_CPU_X_BY_ROW;
   t->w_read = t->across && t->dtype == GR_F32 && t->w_step == f && t->w_row % f == 0 && p->cols % GR_CPU_SPARE == 0 && p->rows <= FEW_ROWS;
 }
 
@@ -110,12 +117,63 @@ static void panel_job(void *ctx, size_t job, int thread)
                 p->threads + p->thread_floats * thread);
 }
 
-void gr_cpu_product_run(gr_cpu_product *p, const gr_cpu_isa *isa, gr_pool *pool, void *scratch)
+static void run(gr_cpu_product *p, const gr_cpu_isa *isa, gr_pool *pool, float *scratch)
 {
-  if (p->rows <= 0 || p->cols <= 0) return;
   plan(p, isa, gr_pool_threads(pool), scratch);
   bool small = p->panels * p->groups == 1, packs = false;
   for (int i = 0; i < p->terms; i++) packs = packs || p->term[i].x_read == GR_CPU_X_PACK;
   if (packs) gr_pool_run(small ? NULL : pool, (size_t)p->blocks, pack_job, p);
   gr_pool_run(pool, (size_t)(p->panels * p->groups), panel_job, p);
+}
+
+/* A contraction over tokens with few columns and many rows (the gradient of B) is computed turned, few rows and many columns, where one
+ * load of the wide operand serves all of the narrow one; then it is transposed. The same products in the same order: the same bits. */
+static bool better_turned(const gr_cpu_product *p)
+{
+  const gr_cpu_term *t = p->term;
+  const int64_t f = sizeof(float);
+  return p->terms == 1 && p->y && !p->base && !p->finish && over_tokens(t) && t->dtype == GR_F32 && t->w_step == f && t->w_row % f == 0 &&
+         p->cols <= FEW_ROWS && p->cols % GR_CPU_SPARE == 0 && p->rows % GR_CPU_SPARE == 0 && p->rows >= 4 * p->cols;
+}
+
+typedef struct turned {
+  const gr_cpu_isa *isa;
+  const gr_cpu_product *p;
+  const float *z;
+} turned;
+
+enum { TURN_ROWS = 64 };
+
+static void turn_job(void *ctx, size_t job, int thread)
+{
+  (void)thread;
+  const turned *w = ctx;
+  int64_t first = (int64_t)job * TURN_ROWS, n = gr_min(TURN_ROWS, w->p->rows - first);
+  w->isa->transpose(w->p->y + first * w->p->y_row, w->p->y_row, w->z + first, w->p->rows, w->p->cols, n);
+}
+
+static void run_turned(const gr_cpu_product *p, const gr_cpu_isa *isa, gr_pool *pool, float *scratch)
+{
+  const gr_cpu_term *t = p->term;
+  const int64_t f = sizeof(float);
+  gr_cpu_term wide = { .w = t->x,
+                       .w_row = t->x_step,
+                       .w_step = f,
+                       .dtype = GR_F32,
+                       .across = true,
+                       .x = t->w,
+                       .x_row = f,
+                       .x_step = t->w_row,
+                       .depth = t->depth };
+  gr_cpu_product q = { .term = { wide }, .terms = 1, .rows = p->cols, .cols = p->rows, .y = scratch, .y_row = p->rows };
+  run(&q, isa, pool, scratch + p->rows * p->cols);
+  turned w = { isa, p, scratch };
+  gr_pool_run(pool, (size_t)gr_ceil_div(p->rows, TURN_ROWS), turn_job, &w);
+}
+
+void gr_cpu_product_run(gr_cpu_product *p, const gr_cpu_isa *isa, gr_pool *pool, void *scratch)
+{
+  if (p->rows <= 0 || p->cols <= 0) return;
+  if (better_turned(p)) run_turned(p, isa, pool, scratch);
+  else run(p, isa, pool, scratch);
 }

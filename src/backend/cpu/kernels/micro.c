@@ -13,7 +13,8 @@ static inline __attribute__((always_inline)) void micro(int layout, int rows, in
   for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vf){ 0 };
   for (int64_t s = 0; s < steps; s++, a += step, b += b_step) {
     vf left = vload(b), right = vectors == 2 ? vload(b + GR_LANES) : left;
-    if (layout == GR_A_PACKED) __builtin_prefetch(a + 256);
+    if (layout == GR_A_PACKED) __builtin_prefetch(a + 16 * step);
+    __builtin_prefetch(b + 16 * b_step);
     GR_UNROLL
     for (int r = 0; r < rows; r++) {
       vf x = vset(a[r * row]);

@@ -34,6 +34,15 @@ void GR_ISA_FN(pack)(const gr_cpu_product *p, const gr_cpu_term *t, int64_t bloc
   }
 }
 
+void GR_ISA_FN(transpose)(float *dst, int64_t dst_row, const float *src, int64_t src_row, int64_t rows, int64_t n)
+{
+  for (int64_t r = 0; r < rows; r += GR_LANES) {
+    const float *from[GR_LANES];
+    for (int64_t i = 0; i < GR_LANES; i++) from[i] = src + (r + i) * src_row;
+    transpose_rows(dst + r, dst_row, from, n);
+  }
+}
+
 /* ---- tiles: strips of GR_COLS columns, each k by k ---- */
 
 /* n elements of row `row` of W from element `at` (a multiple of the block) as floats: decoded into buffer, or where they are. */
