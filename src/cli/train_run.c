@@ -39,6 +39,7 @@ static gr_status find(const char *typed, size_t n, const gr_option_info **info, 
     *negative = *info && (*info)->kind == GR_OPTION_FLAG;
     if (*negative) return GR_OK;
   }
+  snprintf(name, sizeof name, "%.*s", (int)n, typed);
   return gr_train_option_nearest(name, e);
 }
 

@@ -116,6 +116,7 @@ static void put_identity(gr_gguf_writer *w, const gr_run_identity *id)
   gr_gguf_put_u64(w, "graft.adapter.hash", id->adapter_hash);
   gr_gguf_put_string(w, "graft.geometry", id->geometry);
   gr_gguf_put_u64(w, "graft.steps_total", id->steps_total);
+  gr_gguf_put_u64(w, "graft.warmup", id->warmup);
 }
 
 static void put_state(gr_gguf_writer *w, const gr_run_state *s)
@@ -173,7 +174,7 @@ static gr_status geometry_differs(const char *path, const char *now, gr_gguf_str
 
 static gr_status check_numbers(const gr_gguf *g, const char *path, const gr_run_identity *id, gr_error *e)
 {
-  uint64_t data = 0, samples = 0, tokens = 0, adapter = 0, total = 0;
+  uint64_t data = 0, samples = 0, tokens = 0, adapter = 0, total = 0, warmup = 0;
   GR_TRY(gr_gguf_u64(g, "graft.data.hash", GR_GGUF_REQUIRED, 0, UINT64_MAX, &data, e));
   GR_TRY(gr_gguf_u64(g, "graft.data.samples", GR_GGUF_REQUIRED, 0, UINT64_MAX, &samples, e));
   GR_TRY(gr_gguf_u64(g, "graft.data.tokens", GR_GGUF_REQUIRED, 0, UINT64_MAX, &tokens, e));
@@ -190,6 +191,10 @@ static gr_status check_numbers(const gr_gguf *g, const char *path, const gr_run_
   if (total != id->steps_total)
     return gr_fail(e, GR_ERR_MISMATCH, "%s belongs to a run of %llu steps, and this one has %llu: the schedule would be another", path,
                    (unsigned long long)total, (unsigned long long)id->steps_total);
+  GR_TRY(gr_gguf_u64(g, "graft.warmup", GR_GGUF_REQUIRED, 0, UINT64_MAX, &warmup, e));
+  if (warmup != id->warmup)
+    return gr_fail(e, GR_ERR_MISMATCH, "%s belongs to a run that warms up over %llu steps, and this one does over %llu", path,
+                   (unsigned long long)warmup, (unsigned long long)id->warmup);
   return GR_OK;
 }
 

@@ -24,7 +24,7 @@ typedef struct gr_run_state {
 /* What a run is bound to: a checkpoint of another one is refused, saying what differs. */
 typedef struct gr_run_identity {
   char base_hash[40];
-  uint64_t data_hash, adapter_hash, steps_total; /* adapter: names, ranks and first values */
+  uint64_t data_hash, adapter_hash, steps_total, warmup; /* adapter: names, ranks and first values */
   uint64_t data_samples, data_tokens;            /* for the sentence */
   const char *geometry;                          /* the options that change results, as "key: value" lines */
 } gr_run_identity;

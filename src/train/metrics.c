@@ -24,11 +24,14 @@ static const char header[] = "step,epoch,loss,lr,grad_norm,tokens,tokens_total,t
 /* The step of a whole line; false for one that was cut off, and for what is no line of ours. */
 static bool jsonl_step(const char *line, size_t n, uint64_t *step)
 {
-  json_t *object = json_loadb(line, n, 0, NULL), *value = json_object_get(object, "step");
-  bool ok = json_is_integer(value);
-  *step = ok ? (uint64_t)json_integer_value(value) : 0;
-  json_decref(object);
-  return ok;
+  static const char event[] = "{\"event\":\"", key[] = "\"step\":";
+  if (n < sizeof event || line[n - 1] != '}' || memcmp(line, event, sizeof event - 1) != 0) return false;
+  for (size_t i = sizeof event; i + sizeof key < n; i++)
+    if (memcmp(line + i, key, sizeof key - 1) == 0) {
+      *step = strtoull(line + i + sizeof key - 1, NULL, 10);
+      return true;
+    }
+  return false;
 }
 
 static bool csv_step(const char *line, size_t n, uint64_t *step)

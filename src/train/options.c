@@ -68,12 +68,36 @@ const gr_option_info *gr_train_option_find(const char *key)
   return NULL;
 }
 
+/* Every name of every option, one string each, hyphens off: pointers into all. */
+static size_t split_names(gr_buf *all, const char **names, size_t most)
+{
+  size_t n = 0;
+  for (const gr_option_info *i = infos; i->field; i++) gr_buf_printf(all, "%s %s ", i->field, i->names);
+  for (char *p = all->failed ? NULL : all->data; p && *p && n < most;) {
+    p += strspn(p, "-");
+    names[n++] = p;
+    p += strcspn(p, " ");
+    *p++ = 0;
+  }
+  return n;
+}
+
 gr_status gr_train_option_nearest(const char *key, gr_error *e)
 {
-  const char *names[OPTIONS];
-  for (size_t i = 0; i < OPTIONS; i++) names[i] = infos[i].field;
-  const char *near = gr_nearest(key, names, OPTIONS);
-  if (near) return gr_fail(e, GR_ERR_USAGE, "there is no option '%s'; did you mean '%s'?", key, near);
+  enum { NAMES_MAX = 8 * OPTIONS };
+  const char *names[NAMES_MAX];
+  gr_buf all = { 0 };
+  size_t n = split_names(&all, names, NAMES_MAX);
+  bool flag = key[0] == '-';
+  const char *word = key + strspn(key, "-"), *near = strlen(word) > 1 ? gr_nearest(word, names, n) : NULL; /* one letter is like any */
+  const gr_option_info *info = near ? gr_train_option_find(near) : NULL;
+  char meant[80] = "";
+  if (info && flag) snprintf(meant, sizeof meant, "%s%s", strlen(near) == 1 ? "-" : "--", near);
+  else if (info) snprintf(meant, sizeof meant, "%s", info->field);
+  for (char *p = meant + 2; flag && info && *p; p++)
+    if (*p == '_') *p = '-';
+  gr_buf_free(&all);
+  if (info) return gr_fail(e, GR_ERR_USAGE, "there is no option '%s'; did you mean '%s'?", key, meant);
   return gr_fail(e, GR_ERR_USAGE, "there is no option '%s'; graft train --help lists them", key);
 }
 

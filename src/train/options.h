@@ -49,7 +49,7 @@ void gr_train_options_free(gr_train_options *o);
 /* Finds an option by key ("learning_rate", "learning-rate", "lr"); NULL when there is none. */
 const gr_option_info *gr_train_option_find(const char *key);
 
-/* GR_ERR_USAGE with the nearest option to a mistyped key in the sentence. */
+/* GR_ERR_USAGE with the nearest option to a mistyped key ("max_stepz", "--max-stepz") in the sentence. */
 gr_status gr_train_option_nearest(const char *key, gr_error *e);
 
 /* Lists that are set from here on replace what they hold, instead of adding to it: flags after a config. */

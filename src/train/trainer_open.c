@@ -102,6 +102,7 @@ static gr_status identify(gr_trainer *t, gr_error *e)
   id->data_tokens = counts->tokens + (held ? held->tokens : 0);
   id->adapter_hash = hash_adapter(t->lora);
   id->steps_total = t->steps_total;
+  id->warmup = t->warmup;
   return GR_OK;
 }
 

@@ -13,7 +13,7 @@
 static uint64_t run_hash(const gr_trainer *t)
 {
   const gr_run_identity *id = &t->identity;
-  uint64_t all[5][2] = { { id->data_hash, id->adapter_hash }, { id->steps_total, 0 } }, out[2];
+  uint64_t all[5][2] = { { id->data_hash, id->adapter_hash }, { id->steps_total, id->warmup } }, out[2];
   gr_hash_bytes(id->base_hash, strlen(id->base_hash), all[2]);
   gr_hash_bytes(id->geometry, strlen(id->geometry), all[3]);
   gr_hash_bytes(all, sizeof all, out);

@@ -1,0 +1,178 @@
+#!/bin/sh
+# train.sh BUILD: `graft train`, `plan` and `eval` on the golden models, from outside: what they write, say, refuse and go on with.
+. "$(dirname "$0")/../train_data.sh"
+model=$golden/llama.gguf
+common="-d $dir/data.jsonl -c 64 --batch-size 3 --lora-r 4 --val-split 0.2 --learning-rate 1e-3"
+train() { output=$1; shift; "$graft" train -m "$model" $common -o "$output" "$@" >"$dir/json" 2>"$dir/err" </dev/null; }
+field() { sed -n "s/.*\"$1\":\\([^,}]*\\).*/\\1/p"; }
+says() { grep -aEq -- "$1" "$dir/err"; }
+
+# ---- a run, and what it leaves ----
+train "$dir/a.gguf" --max-steps 12 --save-steps 5 --eval-steps 4 --lora-dropout 0.1 -t 2 --json --report-to tensorboard
+check "a run ends well" test $? -eq 0
+check "it writes adapter, config and metrics, and no checkpoint is left" test "$(cd "$dir" && ls -d a.* | tr '\n' ' ')" = "a.gguf a.metrics.csv a.metrics.jsonl a.tensorboard a.yaml "
+check "graft inspect takes the adapter" "$graft" inspect "$dir/a.gguf" --base "$model"
+check "--json: a plan, 12 steps, 4 evaluations, 2 checkpoints, done" test "$(for e in plan step eval checkpoint done; do grep -c "^{\"event\":\"$e\"" "$dir/json"; done | tr '\n' ' ')" = "1 12 4 2 1 "
+step='^\{"event":"step","step":[0-9]+,"epoch":[0-9.]+,"loss":[0-9.]+,"lr":[0-9.e-]+,"grad_norm":[0-9.]+,"tokens":[0-9]+,"tokens_total":[0-9]+,"tok_s":[0-9.e+]+\}$'
+check "a step has its fields" test "$(grep -cE "$step" "$dir/json")" -eq 12
+for f in loss_first loss_last eval_loss seconds peak_bytes; do
+  check "done has $f" test -n "$(tail -n 1 "$dir/json" | field $f)"
+done
+check "done names the adapter" grep -q "\"adapter\":\"$dir/a.gguf\"" "$dir/json"
+check "metrics.jsonl holds the step and eval events" sh -c "grep -E '\"event\":\"(step|eval)\"' $dir/json | cmp - $dir/a.metrics.jsonl"
+check "metrics.csv: a header and a row an event" test "$(wc -l <"$dir/a.metrics.csv")" -eq 17
+check "each row has the header's columns" test "$(awk -F, '{print NF}' "$dir/a.metrics.csv" | sort -u)" = 11
+check "tokens add up" test "$(grep '"event":"step"' "$dir/json" | field tokens | awk '{s+=$1} END {print s}')" = "$(tail -n 1 "$dir/json" | field tokens_total)"
+
+# ---- the same bits ----
+same() { # NAME FILE ARGUMENTS...
+  name=$1; shift
+  rm -rf "$dir"/b.*
+  if train "$dir/b.gguf" --max-steps 12 --save-steps 5 --eval-steps 4 --lora-dropout 0.1 "$@" && cmp -s "$dir/a.gguf" "$dir/b.gguf"; then ok "$name"
+  else not_ok "$name" "$(tail -n 2 "$dir/err")"; fi
+}
+same "1 thread: the same adapter, bit for bit" -t 1
+same "7 threads: the same adapter" -t 7
+same "layers computed again for backward: the same adapter" -t 2 --gradient-checkpointing on
+same "no checkpoints, no tensorboard: the same adapter" -t 3 --save-steps 0
+rm -rf "$dir"/b.*
+"$graft" train --config "$dir/a.yaml" -o "$dir/b.gguf" >/dev/null 2>"$dir/err"
+check "the resolved config makes the same adapter" cmp "$dir/a.gguf" "$dir/b.gguf"
+check "the resolved config is resolved" sh -c "grep -q '^window: 64$' $dir/a.yaml && grep -q '^micro_batch_size: 3$' $dir/a.yaml && grep -q '^warmup_steps: 1$' $dir/a.yaml && grep -q \"^gradient_checkpointing: 'off'$\" $dir/a.yaml"
+rm -rf "$dir"/b.*
+train "$dir/b.gguf" --max-steps 12 --save-steps 5 --eval-steps 4 --lora-dropout 0.1 --seed 43
+check "another seed makes another adapter" sh -c "! cmp -s $dir/a.gguf $dir/b.gguf"
+
+# ---- outputs that exist, interruptions, resuming ----
+cp "$dir/a.gguf" "$dir/keep.gguf"
+refused "an existing output is kept" 2 "a.gguf exists already.*--resume.*--overwrite" train -m "$model" $common -o "$dir/a.gguf" --max-steps 1
+check "and it is as it was" cmp "$dir/a.gguf" "$dir/keep.gguf"
+train "$dir/a.gguf" --max-steps 12 --save-steps 5 --eval-steps 4 --lora-dropout 0.1 --resume
+check "--resume of a finished run does nothing and says so" sh -c "test $? -eq 0 && grep -aq 'this run is finished' $dir/err && cmp $dir/a.gguf $dir/keep.gguf"
+refused "--resume of another run's adapter is refused" 1 "adapter of another run" train -m "$model" $common -o "$dir/a.gguf" --max-steps 13 --resume
+
+options="-m $model $common -o $dir/c.gguf --max-steps 600 --save-steps 10 -t 2"
+"$graft" train $options >/dev/null 2>"$dir/first" & pid=$!
+while [ ! -e "$dir/c.step-000010.checkpoint" ] && kill -0 $pid 2>/dev/null; do sleep 0.02; done
+refused "two runs into one output: the second is refused" 1 "another process is training into .*c.gguf" train $options --overwrite
+kill -INT $pid; wait $pid; rc=$?
+check "Ctrl-C: exit 1, saved, and how to go on" sh -c "test $rc -eq 1 && grep -aq 'stopped after step [0-9]* of 600 and saved' $dir/first && grep -aq '^go on    graft train .*--resume' $dir/first"
+stopped=$(sed -n 's/.*stopped after step \([0-9]*\) of 600.*/\1/p' "$dir/first")
+check "the checkpoint of that step is there" test -f "$(printf '%s/c.step-%06d.checkpoint' "$dir" "$stopped")"
+sed -n 's/^go on    //p' "$dir/first" >"$dir/go"
+refused "without --resume or --overwrite it is not begun anew" 2 "stopped after step $stopped.*--resume goes on" train $options
+refused "resumed with another learning rate: says so" 1 "'learning_rate: 0.001', and this one has 'learning_rate: 0.01'" train $options --resume --learning-rate 0.01
+refused "resumed with another window" 1 "'window: 64', and this one has 'window: 48'" train $options --resume -c 48
+refused "resumed with another rank" 1 "'lora_r: 4', and this one has 'lora_r: 8'" train $options --resume --lora-r 8
+refused "resumed with another length" 1 "a run of 600 steps, and this one has 301" train $options --resume --max-steps 601
+refused "resumed with another warmup" 1 "warms up over 18 steps, and this one does over 20" train $options --resume --warmup-steps 20
+refused "resumed with other data" 1 "other data: 12 samples of [0-9]* tokens then, 24 samples" train $options --resume -d "$dir/data.jsonl"
+refused "resumed on another model" 1 "another base model" train $options --resume -m "$golden/llama-scaled.gguf" --target-modules attention
+refused "resumed from another adapter" 1 "began from another adapter" train $options --resume --init-adapter "$golden/llama-lora.gguf"
+PATH=$(dirname "$graft"):$PATH sh "$dir/go" >/dev/null 2>"$dir/err"
+check "the command it printed goes on from there" sh -c "grep -aq 'resumed from .*, after step $stopped of 600' $dir/err && test -f $dir/c.gguf"
+train "$dir/d.gguf" --max-steps 600 -t 1
+check "and ends with the bits of a run that was not stopped" cmp "$dir/c.gguf" "$dir/d.gguf"
+rm -f "$dir"/c.* "$dir"/d.*
+
+# ---- what is learned ----
+lr="--lr-scheduler constant --warmup-steps 0 --learning-rate 3e-2 --eval-steps 1"
+train "$dir/e.gguf" $lr --max-steps 60 --early-stopping-patience 4 --json
+best=$(tail -n 1 "$dir/json" | field best_step) last=$(tail -n 1 "$dir/json" | field steps)
+check "it stops early, four evaluations after the best" test "$last" -eq $((best + 4))
+check "and says so" says "stopped early: 4 evaluations in a row"
+check "the best adapter is kept" says "the adapter is that of step $best"
+check "done reports its held-out loss" test "$(tail -n 1 "$dir/json" | field eval_loss)" = "$(grep "\"event\":\"eval\",\"step\":$best," "$dir/e.metrics.jsonl" | field loss)"
+train "$dir/f.gguf" $lr --max-steps "$best"
+check "it has the bits of a run that ends there" cmp "$dir/e.gguf" "$dir/f.gguf"
+train "$dir/g.gguf" --max-steps 2 --init-adapter "$dir/f.gguf" --json
+check "--init-adapter goes on where the adapter was" test "$(grep '"event":"eval","step":0,' "$dir/json" | field loss)" = "$(grep "\"event\":\"eval\",\"step\":$best," "$dir/f.metrics.jsonl" | field loss)"
+
+# ---- numbers that are none ----
+refused "a loss that is no number: step, samples, last good checkpoint" 1 "step [0-9]+: the loss is not a finite number \(samples? .*data.jsonl:[0-9]+.*the last good checkpoint is .*h.step-0000[0-9]+.checkpoint" \
+  train -m "$model" $common -o "$dir/h.gguf" --max-steps 40 --save-steps 1 --learning-rate 1e6 --max-grad-norm 0 --lr-scheduler constant
+check "no adapter is written then" test ! -e "$dir/h.gguf"
+
+# ---- bad input ----
+t="train -m $model $common -o $dir/x.gguf --max-steps 1"
+refused "no model" 2 "give the model with -m" train $common -o "$dir/x.gguf"
+refused "a missing model" 1 "cannot open /nowhere.gguf" $t -m /nowhere.gguf
+refused "a model that is none" 1 "data.jsonl" $t -m "$dir/data.jsonl"
+head -c 20000 "$model" >"$dir/short.gguf"
+refused "a truncated model" 1 "short.gguf" $t -m "$dir/short.gguf"
+refused "an adapter instead of a model" 1 "llama-lora.gguf" $t -m "$golden/llama-lora.gguf"
+refused "an adapter of another model to begin from" 1 "qwen3-lora.gguf" $t --init-adapter "$golden/qwen3-lora.gguf"
+refused "no data" 2 "give the training data with -d" train -m "$model" -o "$dir/x.gguf"
+refused "missing data" 1 "cannot open /nowhere.jsonl" $t -d /nowhere.jsonl
+echo '{"messages": [{"role": "user", "content": "nobody answers"}]}' >"$dir/mute.jsonl"
+refused "data without a trained token" 1 "mute.jsonl.*nothing to learn" train -m "$model" -d "$dir/mute.jsonl" -o "$dir/x.gguf"
+refused "an unknown target: the valid ones" 2 "'attn_x' matches nothing.*attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down, output" $t --target-modules attn_q,attn_x
+refused "rank 0" 2 "lora_r must be at least 1, not 0" $t --lora-r 0
+refused "a rank larger than the matrix" 2 "rank 65 is larger than blk.0.attn_q.weight allows.*--lora-r (16|32|64)" $t --lora-r 65
+refused "a window beyond the context, strictly" 2 "window of 1000 tokens is longer than the model's context of 256" $t -c 1000 --strict
+train "$dir/y.gguf" --max-steps 1 -c 1000
+check "a window beyond the context, otherwise: a warning" sh -c "test -f $dir/y.gguf && grep -aq 'longer than the model.s context of 256' $dir/err"
+refused "an output in no folder" 1 "/nowhere/at/all" $t -o /nowhere/at/all/x.gguf
+refused "an output that is a folder" 1 "it is a folder" $t -o "$dir" --overwrite
+refused "an output that is a device" 1 "a device or pipe" $t -o /dev/null --overwrite
+refused "an unknown option: the nearest" 2 "no option '--lerning-rate'; did you mean '--learning-rate'" $t --lerning-rate 1
+refused "a value that is no number" 2 "max_steps takes a whole number, not 'many'" $t --max-steps many
+printf 'model: %s\nlora_rnk: 8\n' "$model" >"$dir/bad.yaml"
+refused "an unknown config key: line and nearest" 2 "bad.yaml:2: there is no option 'lora_rnk'; did you mean 'lora_r'" train --config "$dir/bad.yaml"
+printf 'lora_r: [1, 2]\n' >"$dir/bad.yaml"
+refused "a list where one value is wanted" 2 "bad.yaml:1: lora_r takes a single value" train --config "$dir/bad.yaml"
+printf 'lora_r: 8\n  x: "\n' >"$dir/bad.yaml"
+refused "a config that is not YAML" 1 "bad.yaml:[0-9]+: not YAML" train --config "$dir/bad.yaml"
+refused "early stopping with nothing held out" 2 "early stopping needs held-out data" $t --val-split 0 --early-stopping-patience 2
+refused "a schedule that is none" 2 "'wavy' is not one of cosine, linear, constant" $t --lr-scheduler wavy
+printf 'lora_r: 2\nlearning_rate: 0.5\ntarget_modules: [attn_q, attn_k]\nval-split: 0\n' >"$dir/good.yaml"
+"$graft" train --config "$dir/good.yaml" -m "$model" -d "$dir/data.jsonl" -o "$dir/z.gguf" --max-steps 1 --lr 0.25 --target-modules attn_v --json >"$dir/json" 2>"$dir/err"
+check "flags win over the config, lists of flags replace the config's" sh -c "grep -q '^learning_rate: 0.25$' $dir/z.yaml && grep -q '^lora_r: 2$' $dir/z.yaml && grep -q \"^target_modules: \\['attn_v'\\]\" $dir/z.yaml"
+check "with nothing held out the loss is absent, not 0" grep -q '"eval_loss":null' "$dir/json"
+[ -z "$(ls "$dir" | grep -e '^x\.' -e '\.tmp-')" ] && ok "refused runs leave nothing" || not_ok "refused runs leave nothing" "$(ls "$dir" | grep -e '^x\.' -e '\.tmp-')"
+if [ "$(id -u)" -ne 0 ]; then
+  mkdir "$dir/locked"; chmod 555 "$dir/locked"
+  refused "a folder that cannot be written" 1 "cannot create .*locked" $t -o "$dir/locked/x.gguf"
+elif [ -d /proc/1 ]; then
+  refused "a folder that cannot be written" 1 "/proc/" $t -o /proc/x.gguf
+fi
+if [ -f "$fault" ]; then
+  train "$dir/full.gguf" --max-steps 9 --save-steps 3 # the undisturbed run
+  cp "$dir/full.gguf" "$dir/full.bits"; rm -f "$dir"/full.gguf
+  GRAFT_FAULT=io:8:ENOSPC+ GRAFT_FAULT_PATH=.checkpoint.tmp LD_PRELOAD=$fault "$graft" train -m "$model" $common -o "$dir/full.gguf" --max-steps 9 --save-steps 3 >/dev/null 2>"$dir/err"
+  rc=$?
+  check "no room for a checkpoint: exit 1, said so, the one before is whole" sh -c "test $rc -eq 1 && grep -aq '^graft: cannot write .*step-000006.*No space left' $dir/err && test -f $dir/full.step-000003.checkpoint && ! ls $dir | grep -q tmp-"
+  train "$dir/full.gguf" --max-steps 9 --save-steps 3 --resume
+  check "and with room again it is gone on with, to the same bits" sh -c "grep -aq 'after step 3 of 9' $dir/err && cmp $dir/full.gguf $dir/full.bits"
+fi
+
+# ---- plan ----
+"$graft" plan -m "$model" $common --max-steps 12 --json >"$dir/json" 2>"$dir/err"
+check "plan: one line, with memory, time and placement" sh -c "test $(grep -c '"event":"plan"' "$dir/json") -eq 1 && grep -q '\"steps\":12' $dir/json && grep -q '\"peak_bytes\":[1-9]' $dir/json && grep -q '\"seconds\":' $dir/json && grep -q '\"placement\":\\[{\"backend\":\"cpu\"' $dir/json && grep -q '\"fallen\":\\[\\]' $dir/json"
+check "plan says the same to people" sh -c "$graft plan -m $model $common --max-steps 12 2>/dev/null | grep -q '12 optimizer steps'"
+refused "plan refuses what cannot fit" 1 "needs [0-9]+ MB and 1 MB are allowed" plan -m "$model" $common --max-memory 1M
+
+# ---- eval ----
+train "$dir/v.gguf" --max-steps 6 --val-file "$dir/data.jsonl" --json
+"$graft" eval -m "$model" --lora "$dir/v.gguf" -d "$dir/data.jsonl" -c 64 --json >"$dir/eval" 2>/dev/null
+want=$(grep '"event":"eval","step":6,' "$dir/json" | field loss)
+check "eval gives the loss that training ended with" test "$(field loss <"$dir/eval")" = "$want" -a -n "$want"
+"$graft" eval -m "$model" -d "$dir/data.jsonl" -c 64 --json >"$dir/eval" 2>/dev/null
+check "and the base's is the one it began with" test "$(field loss <"$dir/eval")" = "$(grep '"event":"eval","step":0,' "$dir/json" | field loss)"
+printf '5 17 42 8 9 60 61\n\n12 13 14\n7\n' >"$dir/ids"
+ids() { "$graft" eval -m "$model" --ids "$dir/ids" --per-token --json "$@" 2>"$dir/err"; }
+ids >"$dir/base.ids"
+check "eval --ids: a line a sequence, n-1 losses and n choices" test "$(grep '"nll"' "$dir/base.ids" | awk -F'[][]' '{print split($2, a, ",") ":" split($4, b, ",")}' | tr '\n' ' ')" = "6:7 2:3 0:1 "
+ids --lora "$dir/v.gguf" >"$dir/lora.ids"
+check "an adapter moves them" sh -c "! cmp -s $dir/base.ids $dir/lora.ids"
+ids --lora-scaled "$dir/v.gguf:0" >"$dir/zero.ids"
+check "scaled by 0 it does not, to the bit" cmp "$dir/base.ids" "$dir/zero.ids"
+train "$dir/fresh.gguf" --max-steps 1 --learning-rate 0
+ids --lora "$dir/fresh.gguf" >"$dir/fresh.ids"
+check "nor does a fresh adapter" cmp "$dir/base.ids" "$dir/fresh.ids"
+refused "eval without data" 2 "give the data with -d FILE, or token ids" eval -m "$model"
+echo '1 2 x' >"$dir/bad.ids"
+refused "ids that are none: file and line" 1 "bad.ids: line 1: 'x' is not a token id" eval -m "$model" --ids "$dir/bad.ids"
+echo '1 2 100000' >"$dir/bad.ids"
+refused "an id outside the vocabulary" 2 "token id 100000 is outside the vocabulary of 112" eval -m "$model" --ids "$dir/bad.ids"
+echo "1..$ran"
