@@ -162,13 +162,13 @@ static gr_status weigh_spans(data_reader *r, const gr_conversation *c, const gr_
   return GR_OK;
 }
 
-/* --train-on-inputs: everything, but what a message of its own weight wrote. */
+/* --train-on-inputs: everything, with the weight of the message that wrote it; the template's bytes count 1. */
 static gr_status weigh_all(data_reader *r, const gr_conversation *c, const gr_rendered *text, gr_error *e)
 {
   for (size_t i = 0, k = 0; i < r->tokens.count; i++) {
     double weight = 1;
     while (k < text->n_runs && text->runs[k].end <= r->tokens.at[i]) k++;
-    if (k < text->n_runs && text->runs[k].origin == GR_ORIGIN_MESSAGE)
+    if (k < text->n_runs && text->runs[k].origin == GR_ORIGIN_MESSAGE && text->runs[k].field != GR_FIELD_ROLE)
       GR_TRY(gr_message_weight(json_array_get(c->messages, text->runs[k].message), &weight, e));
     r->weights[i] = (float)(weight * c->weight);
   }
@@ -184,7 +184,7 @@ static void lint(data_reader *r, const gr_chat_spans *spans)
     ended = r->weights[i] > 0 && gr_tokenizer_is_eog(r->o->tokenizer, r->tokens.ids[i]);
   counts->conversations++;
   counts->ended += ended;
-  bool open = r->o->train_on_inputs ? !ended : spans->count > 0 && !spans->items[spans->count - 1].closed;
+  bool open = spans->count ? !spans->items[spans->count - 1].closed : !ended;
   gr_data_count(r, GR_DATA_END_UNTRAINED, open);
   gr_data_count(r, GR_DATA_THINKING_LOST, spans->dropped);
 }
@@ -195,10 +195,12 @@ static gr_status conversation(data_reader *r, const gr_conversation *c, gr_error
   gr_chat_spans spans = { 0 };
   r->render.tools = c->tools;
   gr_status s = gr_template_render(r->o->chat_template, c->messages, &r->render, &text, e);
-  if (s == GR_OK && !r->o->train_on_inputs)
+  if (s == GR_OK)
     s = gr_chat_locate(r->o->chat_template, c->messages, &r->render, &text, (const char *const *)r->ends, r->n_ends, &spans, e);
+  if (s == GR_ERR_MISMATCH && r->o->train_on_inputs && text.text) s = GR_OK; /* then spans only tell weights apart */
   if (s == GR_OK) s = tokenize(r, &text, e);
-  if (s == GR_OK) s = r->o->train_on_inputs ? weigh_all(r, c, &text, e) : weigh_spans(r, c, &spans, e);
+  if (s == GR_OK && r->o->train_on_inputs) s = weigh_all(r, c, &text, e);
+  if (s == GR_OK) s = weigh_spans(r, c, &spans, e);
   if (s == GR_OK) {
     lint(r, &spans);
     s = keep(r, (int32_t)r->tokens.count, e);

@@ -174,12 +174,15 @@ static gr_status parse(gr_record_source *s, const unsigned char *end, json_t **o
   s->surrogates = s->numbers = 0;
   *out = json_loadb(from, n, FLAGS, &why);
   if (*out) return GR_OK;
-  if (json_error_code(&why) == json_error_out_of_memory) return gr_fail_memory(e, n);
+  if (gr_json_out_of_memory(&why)) return gr_fail_memory(e, n);
   gr_buf copy = { 0 };
   bool nan;
   repair(s, from, from + n, &copy, &nan);
   bool failed = copy.failed;
-  if (!failed && s->surrogates + s->numbers) *out = json_loadb(copy.data, copy.len, FLAGS, &after);
+  if (!failed && s->surrogates + s->numbers) {
+    *out = json_loadb(copy.data, copy.len, FLAGS, &after);
+    failed = !*out && gr_json_out_of_memory(&after);
+  }
   gr_buf_free(&copy);
   if (*out) return GR_OK;
   if (failed) return gr_fail_memory(e, n);

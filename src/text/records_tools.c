@@ -3,18 +3,22 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "text/dataset_source.h"
 #include "text/jinja.h"
 #include "text/records.h"
 
 /* ---- JSON as text ---- */
 
+static int append(const char *text, size_t n, void *out)
+{
+  gr_buf_append(out, text, n);
+  return 0;
+}
+
 static void write_string(gr_buf *out, const char *text, size_t n)
 {
   json_t *s = json_stringn_nocheck(text, n);
-  char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
-  if (quoted) gr_buf_puts(out, quoted);
-  else out->failed = true;
-  free(quoted);
+  if (!s || json_dump_callback(s, append, out, JSON_ENCODE_ANY) < 0) out->failed = true;
   json_decref(s);
 }
 
@@ -74,16 +78,25 @@ json_t *gr_json_as_text(const json_t *json, gr_error *e)
 
 static json_t *probe_messages(bool object, bool answer)
 {
-  json_t *arguments = object ? json_pack("{s:s}", PROBE_KEY, "x") : json_string("{\"" PROBE_KEY "\": \"x\"}");
-  json_t *messages =
-      json_pack("[{s:s,s:s},{s:s,s:s,s:[{s:s,s:s,s:{s:s,s:o}}]}]", "role", "user", "content", "q", "role", "assistant", "content", "",
-                "tool_calls", "id", "call00001", "type", "function", "function", "name", PROBE_TOOL, "arguments", arguments);
-  json_t *last =
-      answer ? json_pack("{s:s,s:s,s:s,s:s}", "role", "tool", "name", PROBE_TOOL, "tool_call_id", "call00001", "content", PROBE_ANSWER)
-             : NULL;
-  if (messages && (!answer || (last && json_array_append_new(messages, last) == 0))) return messages;
-  json_decref(messages);
-  return NULL;
+  gr_buf text = { 0 };
+  gr_buf_puts(&text,
+              "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"call00001\",");
+  gr_buf_puts(&text, "\"type\":\"function\",\"function\":{\"name\":\"" PROBE_TOOL "\",\"arguments\":");
+  gr_buf_puts(&text, object ? "{\"" PROBE_KEY "\":\"x\"}}}]}" : "\"{\\\"" PROBE_KEY "\\\": \\\"x\\\"}\"}}]}");
+  if (answer)
+    gr_buf_puts(&text, ",{\"role\":\"tool\",\"name\":\"" PROBE_TOOL "\",\"tool_call_id\":\"call00001\",\"content\":\"" PROBE_ANSWER "\"}");
+  gr_buf_puts(&text, "]");
+  json_t *messages = text.failed ? NULL : json_loads(text.data, 0, NULL);
+  gr_buf_free(&text);
+  return messages;
+}
+
+static json_t *probe_tools(void)
+{
+  return json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"" PROBE_TOOL
+                    "\",\"description\":\"d\",\"parameters\":{\"type\":\"object\","
+                    "\"properties\":{\"p\":{\"type\":\"string\"}},\"required\":[\"p\"]}}}]",
+                    0, NULL);
 }
 
 static bool holds(const gr_rendered *r, gr_origin origin, const char *word)
@@ -119,9 +132,7 @@ static gr_status probe(const gr_template *t, const gr_render_options *base, bool
   gr_rendered text = { 0 };
   gr_error refused = { 0 };
   json_t *messages = probe_messages(object, answer);
-  json_t *tools =
-      json_pack("[{s:s,s:{s:s,s:s,s:{s:s,s:{s:{s:s}},s:[s]}}}]", "type", "function", "function", "name", PROBE_TOOL, "description", "d",
-                "parameters", "type", "object", "properties", PROBE_KEY, "type", "string", "required", PROBE_KEY);
+  json_t *tools = probe_tools();
   o.tools = tools;
   o.parse_tool_arguments = false;
   *out = (struct probe){ 0 };
@@ -159,8 +170,10 @@ gr_status gr_conversation_set_tools(gr_conversation *c, json_t *tools, gr_error 
 {
   json_t *list = NULL;
   if (!tools || json_is_null(tools) || (json_is_string(tools) && !gr_json_says(tools))) return GR_OK;
-  if (json_is_string(tools)) list = json_loadb(json_string_value(tools), json_string_length(tools), JSON_ALLOW_NUL, NULL);
+  json_error_t why;
+  if (json_is_string(tools)) list = json_loadb(json_string_value(tools), json_string_length(tools), JSON_ALLOW_NUL, &why);
   else list = json_incref(tools);
+  if (!list && gr_json_out_of_memory(&why)) return gr_fail_memory(e, json_string_length(tools));
   if (!json_is_array(list)) {
     json_decref(list);
     return gr_fail(e, GR_ERR_FORMAT, "\"tools\" must be a list of tool definitions");
@@ -200,7 +213,7 @@ gr_status gr_calls_from_text(const char *text, size_t n, json_t **calls, gr_erro
   json_error_t why;
   *calls = NULL;
   json_t *json = json_loadb(text, n, JSON_ALLOW_NUL, &why);
-  if (!json) return json_error_code(&why) == json_error_out_of_memory ? gr_fail_memory(e, n) : GR_OK;
+  if (!json) return gr_json_out_of_memory(&why) ? gr_fail_memory(e, n) : GR_OK;
   json_t *list = json_is_array(json) ? json_incref(json) : json_pack("[O]", json), *out = json_array();
   bool fit = json_array_size(list) > 0, ok = list && out;
   for (size_t i = 0; ok && fit && i < json_array_size(list); i++) {
