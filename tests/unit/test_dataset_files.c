@@ -188,40 +188,43 @@ static const char call[] =
 static const char alpaca[] = "[{\"instruction\":\"i\",\"input\":\"x\",\"output\":1.5}]";
 static const char plain[] = "one\r\ntwo three\n";
 
+/* Reads the file with its n-th allocation failing; returns how many there were. */
+static size_t load_failing(const char *path, size_t n, uint64_t *hash)
+{
+  gr_data_options o = options();
+  gr_dataset *d = NULL;
+  gr_error e = { 0 };
+  long live = allocations.live;
+  o.window = 64;
+  o.overlong = GR_OVERLONG_SPLIT;
+  allocations_fail(n, false);
+  gr_status s = gr_dataset_add(&d, path, &o, &e);
+  size_t seen = allocations.seen;
+  allocations_fail(0, false);
+  if (n == 0) {
+    assert_ok(s, &e);
+    *hash = gr_dataset_hash(d);
+  } else if (s == GR_OK ? gr_dataset_hash(d) != *hash : s != GR_ERR_MEMORY) {
+    fail_msg("allocation %zu of %s: %s", n, path, s == GR_OK ? "the data changed" : e.text);
+  }
+  assert_true(s == GR_OK || e.text[0]);
+  gr_dataset_free(d);
+  if (allocations.live != live) fail_msg("allocation %zu of %s: %ld leaked", n, path, allocations.live - live);
+  return seen;
+}
+
+/* Ours, that is: Jansson (2.14) loses bytes without a word, or ends the program by an assertion, when its string buffer cannot grow. */
 static void every_allocation_may_fail(void **state)
 {
   (void)state;
   static const struct {
     const char *name, *text;
   } files[] = { { "e.jsonl", everything }, { "c.json", call }, { "a.json", alpaca }, { "p.txt", plain } };
-  gr_data_options o = options();
-  o.window = 64;
-  o.overlong = GR_OVERLONG_SPLIT;
-  json_set_alloc_funcs(gr_alloc, gr_free);
   for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
     const char *path = scratch_path(&at.dir, files[i].name);
+    uint64_t hash;
     write_file(path, files[i].text, strlen(files[i].text));
-    uint64_t hash = 0;
-    for (size_t n = 0, seen = 1; n <= seen; n++) {
-      long live = allocations.live;
-      gr_dataset *d = NULL;
-      gr_error e = { 0 };
-      allocations_fail(n, false);
-      gr_status s = gr_dataset_add(&d, path, &o, &e);
-      if (n == 0) {
-        assert_ok(s, &e);
-        seen = allocations.seen;
-        hash = gr_dataset_hash(d);
-      } else if (s == GR_OK) { /* a call that Jansson could not read is trained as text, and said */
-        assert_true(gr_dataset_hash(d) == hash || gr_dataset_counts(d)->events[GR_DATA_CALLS_UNREAD]);
-      } else if (s != GR_ERR_MEMORY && !(s == GR_ERR_FORMAT && strstr(e.text, "not JSON"))) { /* Jansson's word for it in some places */
-        fail_msg("allocation %zu of %s: %s", n, files[i].name, e.text);
-      }
-      allocations_fail(0, false);
-      gr_dataset_free(d);
-      if (allocations.live != live) fail_msg("allocation %zu of %s: %ld leaked", n, files[i].name, allocations.live - live);
-    }
-    assert_true(hash != 0);
+    for (size_t n = 1, last = load_failing(path, 0, &hash); n <= last; n++) load_failing(path, n, &hash);
   }
 }
 
