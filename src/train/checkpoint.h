@@ -25,8 +25,8 @@ typedef struct gr_run_state {
 typedef struct gr_run_identity {
   char base_hash[40];
   uint64_t data_hash, adapter_hash, steps_total, warmup; /* adapter: names, ranks and first values */
-  uint64_t data_samples, data_tokens;            /* for the sentence */
-  const char *geometry;                          /* the options that change results, as "key: value" lines */
+  uint64_t data_samples, data_tokens;                    /* for the sentence */
+  const char *geometry;                                  /* the options that change results, as "key: value" lines */
 } gr_run_identity;
 
 gr_status gr_checkpoint_save(const char *path, gr_lora *lora, const gr_run_state *s, const gr_run_identity *id, gr_error *e);
