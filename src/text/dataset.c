@@ -1,5 +1,6 @@
 /* Files to samples: what is kept, counted and said. Records become samples in dataset_sample.c and dataset_plain.c. */
 #include "text/dataset.h"
+#include "text/json_guard.h"
 
 #include <string.h>
 
@@ -208,9 +209,11 @@ gr_status gr_dataset_add(gr_dataset **out, const char *path, const gr_data_optio
   data_reader r = { .d = d, .o = o, .path = path, .format = o->format, .file = (uint32_t)d->n_files - 1, .line = 1 };
   size_t before = d->counts.records;
   gr_map m = { 0 };
+  gr_json_guard_begin();
   gr_status s = gr_data_reader_open(&r, e);
   if (s == GR_OK) s = gr_map_open(&m, path, e);
   if (s == GR_OK) s = read_file(&r, &m, e);
+  if (gr_json_guard_end()) s = gr_fail(e, GR_ERR_MEMORY, "out of memory while reading %s", path);
   gr_map_close(&m);
   if (s == GR_OK && r.kept == 0) s = nothing_left(&r, d->counts.records - before, e);
   gr_data_reader_close(&r);
