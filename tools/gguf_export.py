@@ -3,10 +3,14 @@
 It is never the reader under test, and shares no code with it. The names and the transforms of weights are those that
 llama.cpp's converter makes:
 
-- `llama`: the rows of q and k (weight, bias, and lora_B) are permuted within each head, because transformers rotates
-  (x[i], x[i + dh/2]) and a llama GGUF is run with the rotation of (x[2i], x[2i+1]); qwen2 and qwen3 are stored as they are.
-- scaled RoPE of Llama 3.1 becomes a tensor `rope_freqs.weight` of one divisor a pair.
+- `llama` (Mixtral too), `granite`, `granitemoe`: the rows of q and k (weight, bias, and lora_B) are permuted within each head, because
+  transformers rotates (x[i], x[i + dh/2]) and these GGUFs are run with the rotation of (x[2i], x[2i+1]); the others are stored as they are.
+- scaled RoPE of Llama 3.1 becomes a tensor `rope_freqs.weight` of one divisor a pair; YaRN becomes keys.
 - a tied head is not stored.
+- what transformers fuses (gate and up of experts and of granite's shared expert) becomes two tensors: the halves, or gpt-oss's even and
+  odd rows. An adapter on such a module has twice the rank, half of it for each (`shares`). `fused_experts` keeps the stack in one piece.
+- `gemma3`: 1 is added to every norm, as transformers multiplies by 1 + w.
+- gpt-oss stores its stacks [expert, in, out]; they are transposed.
 """
 import math
 
@@ -29,14 +33,83 @@ MODULES = {
     "model.layers.{}.mlp.gate_proj": "blk.{}.ffn_gate",
     "model.layers.{}.mlp.up_proj": "blk.{}.ffn_up",
     "model.layers.{}.mlp.down_proj": "blk.{}.ffn_down",
+    "model.layers.{}.mlp.gate": "blk.{}.ffn_gate_inp",
+    "model.layers.{}.mlp.experts.gate_up_proj": ("blk.{}.ffn_gate_exps", "blk.{}.ffn_up_exps"),
+    "model.layers.{}.mlp.experts.down_proj": "blk.{}.ffn_down_exps",
 }
+GRANITEMOE = {
+    "model.layers.{}.block_sparse_moe.router": "blk.{}.ffn_gate_inp",
+    "model.layers.{}.block_sparse_moe.experts.gate_up_proj": ("blk.{}.ffn_gate_exps", "blk.{}.ffn_up_exps"),
+    "model.layers.{}.block_sparse_moe.experts.down_proj": "blk.{}.ffn_down_exps",
+    "model.layers.{}.shared_mlp.input_linear": ("blk.{}.ffn_gate_shexp", "blk.{}.ffn_up_shexp"),
+    "model.layers.{}.shared_mlp.output_linear": "blk.{}.ffn_down_shexp",
+}
+# what is special to a transformers model type
+SPECIAL_MODULES = {
+    "granitemoe": GRANITEMOE,
+    "granitemoeshared": GRANITEMOE,
+    "gemma3_text": {
+        "model.layers.{}.post_attention_layernorm": "blk.{}.post_attention_norm",
+        "model.layers.{}.pre_feedforward_layernorm": "blk.{}.ffn_norm",
+        "model.layers.{}.post_feedforward_layernorm": "blk.{}.post_ffw_norm",
+    },
+    "gpt_oss": {
+        "model.layers.{}.post_attention_layernorm": "blk.{}.post_attention_norm",
+        "model.layers.{}.self_attn.sinks": "blk.{}.attn_sinks",
+        "model.layers.{}.mlp.router": "blk.{}.ffn_gate_inp",
+    },
+    "phi3": {
+        "model.layers.{}.self_attn.qkv_proj": "blk.{}.attn_qkv",
+        "model.layers.{}.mlp.gate_up_proj": "blk.{}.ffn_up",
+    },
+}
+# where GGUF's name of an architecture is not transformers' model type
+ARCHITECTURES = {"mixtral": "llama", "qwen3_moe": "qwen3moe", "granitemoeshared": "granitemoe", "gemma3_text": "gemma3", "gpt_oss": "gpt-oss"}
+INTERLEAVED_ROPE = ("llama", "mixtral", "granite", "granitemoe", "granitemoeshared")
 
 
-def stem(module):
-    """The GGUF stem of a transformers module: model.layers.3.mlp.up_proj -> blk.3.ffn_up."""
+def architecture(config):
+    return ARCHITECTURES.get(config.model_type, config.model_type)
+
+
+def experts_of(config):
+    return getattr(config, "num_local_experts", 0) or getattr(config, "num_experts", 0)
+
+
+def split_key(key):
+    """A transformers state name -> (module path, "weight" or "bias"); parameters that are no module's weight count as modules."""
+    module, last = key.rsplit(".", 1)
+    if last in ("weight", "bias"):
+        return module, last
+    return f"{module}.{last.removesuffix('_bias')}", "bias" if last.endswith("_bias") else "weight"
+
+
+def shares(config, module):
+    """The GGUF stems that a transformers module is stored under, each with the slice of the module's outputs that is its own."""
     parts = module.split(".")
     layer = next((p for p in parts if p.isdigit()), "")
-    return MODULES[".".join("{}" if p.isdigit() else p for p in parts)].format(layer)
+    pattern = ".".join("{}" if p.isdigit() else p for p in parts)
+    stems = SPECIAL_MODULES.get(config.model_type, {}).get(pattern) or MODULES[pattern]
+    if isinstance(stems, str):
+        return [(stems.format(layer), slice(None))]
+    if getattr(config, "fused_experts", False):
+        return [(f"blk.{layer}.ffn_gate_up_exps", slice(None))]
+    if config.model_type == "gpt_oss":
+        slices = slice(0, None, 2), slice(1, None, 2)
+    else:
+        half = config.shared_intermediate_size if "shared" in pattern else expert_width(config)
+        slices = slice(0, half), slice(half, None)
+    return [(gguf_stem.format(layer), rows) for gguf_stem, rows in zip(stems, slices)]
+
+
+def expert_width(config):
+    return getattr(config, "moe_intermediate_size", None) or config.intermediate_size
+
+
+def stem(config, module):
+    """The GGUF stem of a module that is stored whole: model.layers.3.mlp.up_proj -> blk.3.ffn_up."""
+    [(gguf_stem, _)] = shares(config, module)
+    return gguf_stem
 
 
 def interleave(rows, heads):
@@ -53,7 +126,7 @@ def split_halves(rows, heads):
 
 def heads_to_permute(config, gguf_stem):
     """How many heads the rows of this module are permuted in, or 0 for none."""
-    if config.model_type != "llama":
+    if config.model_type not in INTERLEAVED_ROPE:
         return 0
     return {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(gguf_stem.split(".")[-1], 0)
 
@@ -89,8 +162,42 @@ def add_vocabulary(writer, vocabulary):
     writer.add_chat_template(vocabulary["chat_template"])
 
 
-def add_hyperparameters(writer, config):
+def rope_of(config):
     rope = config.rope_parameters
+    if config.model_type == "gemma3_text":  # the base of the windowed layers is 10000 in every gemma3 file
+        assert rope["sliding_attention"] == dict(rope_type="default", rope_theta=10000.0)
+        rope = rope["full_attention"]
+    return rope
+
+
+def add_rope_scaling(writer, rope, head_dim):
+    if rope["rope_type"] == "llama3":
+        writer.add_tensor("rope_freqs.weight", llama3_divisors(rope, head_dim))
+    elif rope["rope_type"] == "yarn":
+        assert rope.get("truncate", True), "who reads a GGUF rounds the corners of YaRN"
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+        writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    elif rope["rope_type"] == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    elif rope["rope_type"] != "default":
+        raise ValueError(f"no rule to write RoPE scaling of type {rope['rope_type']}")
+
+
+def add_experts(writer, config):
+    writer.add_expert_count(experts_of(config))
+    writer.add_expert_used_count(config.num_experts_per_tok)
+    if config.model_type in ("qwen3_moe", "gpt_oss"):
+        writer.add_expert_feed_forward_length(expert_width(config))
+    if shared := getattr(config, "shared_intermediate_size", 0):
+        writer.add_expert_shared_feed_forward_length(shared)
+
+
+def add_hyperparameters(writer, config):
+    kind = config.model_type
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
@@ -98,17 +205,23 @@ def add_hyperparameters(writer, config):
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_rope_freq_base(rope_of(config)["rope_theta"])
     writer.add_vocab_size(config.vocab_size)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    if head_dim * config.num_attention_heads != config.hidden_size:
+    if head_dim * config.num_attention_heads != config.hidden_size or kind in ("qwen3_moe", "gemma3_text", "gpt_oss"):
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(head_dim)
-    if rope["rope_type"] == "llama3":
-        writer.add_tensor("rope_freqs.weight", llama3_divisors(rope, head_dim))
-    elif rope["rope_type"] != "default":
-        raise ValueError(f"no rule to write RoPE scaling of type {rope['rope_type']}")
+    add_rope_scaling(writer, rope_of(config), head_dim)
+    if experts_of(config):
+        add_experts(writer, config)
+    if kind.startswith("granite"):
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+    if kind in ("gemma3_text", "gpt_oss"):
+        writer.add_sliding_window(config.sliding_window)
 
 
 def finish(writer):
@@ -118,38 +231,62 @@ def finish(writer):
     writer.close()
 
 
+def model_tensors(config, key, array):
+    """What a transformers weight is stored as: pairs of GGUF name and array."""
+    module, kind = split_key(key)
+    if config.model_type == "gpt_oss" and ".experts." in module and kind == "weight":
+        array = array.swapaxes(1, 2)
+    if config.model_type == "gemma3_text" and module.endswith("norm"):
+        array = array + np.float32(1)
+    for gguf_stem, rows in shares(config, module):
+        part = array[..., rows, :] if kind == "weight" and array.ndim > 1 else array[..., rows]
+        heads = heads_to_permute(config, gguf_stem)
+        yield f"{gguf_stem}.{kind}", np.ascontiguousarray(interleave(part, heads) if heads else part, np.float32)
+
+
 def write_model(path, config, state, vocabulary, name, packed=None):
     """state: transformers' names -> float32 arrays. packed: GGUF name -> (bytes of its rows, type), stored in place of the array."""
-    writer = gguf.GGUFWriter(path, config.model_type)
+    writer = gguf.GGUFWriter(path, architecture(config))
     writer.add_name(name)
     add_hyperparameters(writer, config)
     add_vocabulary(writer, vocabulary)
     for key, array in state.items():
-        module, kind = key.rsplit(".", 1)
-        if module == "lm_head" and config.tie_word_embeddings:
+        if key == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        gguf_stem = stem(module)
-        gguf_name = f"{gguf_stem}.{kind}"
-        if packed and gguf_name in packed:
-            rows, quant = packed[gguf_name]
-            writer.add_tensor(gguf_name, rows, raw_dtype=quant)
-            continue
-        heads = heads_to_permute(config, gguf_stem)
-        writer.add_tensor(gguf_name, np.ascontiguousarray(interleave(array, heads) if heads else array, np.float32))
+        for gguf_name, values in model_tensors(config, key, array):
+            if packed and gguf_name in packed:
+                rows, quant = packed[gguf_name]
+                writer.add_tensor(gguf_name, rows, raw_dtype=quant)
+            else:
+                writer.add_tensor(gguf_name, values)
     finish(writer)
 
 
+def as_stacks(config, module, a, b):
+    """PEFT's pair as it multiplies: A [r, in] and B [out, r], for experts with the expert in front. PEFT flattens (expert, rank) in A
+    and (rank, expert) in B."""
+    if ".experts." not in module:
+        return a, b
+    experts = experts_of(config)
+    return a.reshape(experts, -1, a.shape[-1]), b.reshape(b.shape[0], -1, experts).transpose(2, 0, 1)
+
+
 def adapter_tensors(config, pairs):
-    """pairs: module path -> (A [r, in], B [out, r]) as PEFT has them; yields GGUF names and arrays. Gradients go the same way."""
-    for module, (a, b) in pairs.items():
-        gguf_stem = stem(module)
-        heads = heads_to_permute(config, gguf_stem)
-        yield f"{gguf_stem}.weight.lora_a", np.ascontiguousarray(a, np.float32)
-        yield f"{gguf_stem}.weight.lora_b", np.ascontiguousarray(interleave(b, heads) if heads else b, np.float32)
+    """pairs: module path -> (A, B) as PEFT has them; yields GGUF names and arrays. Gradients go the same way."""
+    for module, pair in pairs.items():
+        a, b = as_stacks(config, module, *pair)
+        parts = shares(config, module)
+        rank = a.shape[-2] // len(parts)
+        for i, (gguf_stem, rows) in enumerate(parts):
+            own = slice(i * rank, (i + 1) * rank)
+            heads = heads_to_permute(config, gguf_stem)
+            part = b[..., rows, own]
+            yield f"{gguf_stem}.weight.lora_a", np.ascontiguousarray(a[..., own, :], np.float32)
+            yield f"{gguf_stem}.weight.lora_b", np.ascontiguousarray(interleave(part, heads) if heads else part, np.float32)
 
 
 def write_adapter(path, config, pairs, alpha, name):
-    writer = gguf.GGUFWriter(path, config.model_type)
+    writer = gguf.GGUFWriter(path, architecture(config))
     writer.add_type("adapter")
     writer.add_name(name)
     writer.add_string("adapter.type", "lora")

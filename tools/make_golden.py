@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """Makes tests/golden/*.gguf: tiny random models, adapters, and what PyTorch + transformers + PEFT say of them.
 
-    tools/make_golden.py            writes the files
-    tools/make_golden.py --check    makes them anew in a temporary folder and compares them with the committed ones
+    tools/make_golden.py [NAME...]          writes the files of these cases, or of all
+    tools/make_golden.py --check [NAME...]  makes them anew in a temporary folder and compares them with the committed ones
 
 For each case: NAME.gguf (model), NAME-lora.gguf (adapter, as llama.cpp lays one out) and NAME-expected.gguf (inputs and answers).
 tests/golden/README.md says what is in them. Everything is computed in float64 and stored as float32. transformers pins a few steps
-to float32 (norms, RoPE angles), so those are given a float64 form here, and every answer is compared with the same model as transformers
-itself runs it in float32 before it is written.
+to float32 (norms, RoPE angles, routers), so those are given a float64 form here, and every answer is compared with the same model as
+transformers itself runs it in float32 before it is written.
+
+Adapters on experts are PEFT's own (target_parameters). Where transformers fuses two matrices that a GGUF holds apart (gate and up), PEFT's
+adapter on them has twice the rank, and the halves of B that would join one's rank to the other's rows are held at 0, their gradients
+too: that is a pair of adapters, each with its own A, and alpha is doubled so that alpha / rank stays.
 """
 import argparse
 import copy
 import sys
 import tempfile
+import types
 from pathlib import Path
 
 import gguf
@@ -32,6 +37,8 @@ CHAT_TEMPLATE = (
 MERGES = ["t h", "h e", "i n", "e r", "a n", "r e", "o n", "Ġ t", "Ġ a", "th e", "Ġt he", "in g", "an d"]
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 MLP = ["gate_proj", "up_proj", "down_proj"]
+MARGIN = 1e-3  # between the probabilities of the last expert chosen and the first not chosen, for every token and layer
+ROUTER_SPREAD = 1.0  # of the logits of experts, about
 
 LLAMA3_ROPE = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                    original_max_position_embeddings=64)
@@ -39,6 +46,12 @@ LLAMA3_ROPE = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_
 
 def plain_rope(base):
     return dict(rope_type="default", rope_theta=base)
+
+
+def expert_lora(modules, r, alpha, fused=("gate_up_proj",), parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"), **ranks):
+    """PEFT's configuration with twice the rank and alpha for what a GGUF holds as two tensors."""
+    return dict(target_modules=modules, target_parameters=list(parameters), r=r, lora_alpha=alpha,
+                rank_pattern={**{name: 2 * r for name in fused}, **ranks}, alpha_pattern={name: 2 * alpha for name in fused})
 
 
 # Alpha is never the rank, and no two cases adapt the same set. An epsilon of 1e-3 is large enough for a wrong one to show.
@@ -76,11 +89,18 @@ CASES = {
             "blk.1.attn_q": Q.Q8_0, "blk.1.attn_k": Q.IQ4_XS, "blk.1.attn_v": Q.Q4_1, "blk.1.attn_output": Q.Q5_0,
             "blk.1.ffn_gate": Q.Q4_0, "blk.1.ffn_up": Q.Q5_1, "blk.1.ffn_down": Q.IQ4_NL,
         }),
+    "qwen3moe": dict(  # eight experts, three of them a token; attention, experts and router adapted
+        config=transformers.Qwen3MoeConfig, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=24, intermediate_size=96,
+        moe_intermediate_size=32, num_experts=8, num_experts_per_tok=3, norm_topk_prob=True,
+        rms_norm_eps=1e-3, tie_word_embeddings=False, rope_parameters=plain_rope(1000000.0),
+        pre="qwen2", lora=expert_lora(ATTENTION, 4, 6, parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_proj", "mlp.gate.weight")),
+        lengths=(19, 14), adamw=dict(lr=0.004, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8), clip=1.0),
 }
 
 # Where a block's scale lies, and its minimum's with the ratio that gives decoded values of random codes a mean near zero.
 SCALE_AT = {Q.Q4_0: (0,), Q.Q8_0: (0,), Q.Q5_0: (0,), Q.IQ4_NL: (0,), Q.IQ4_XS: (0,), Q.Q3_K: (108,), Q.Q6_K: (208,),
             Q.Q4_1: (0, 2, -7.5), Q.Q5_1: (0, 2, -15.5), Q.Q2_K: (80, 82, 1.5), Q.Q4_K: (0, 2, 7.5), Q.Q5_K: (0, 2, 15.5)}
+MXFP4_SPREAD = 34.25**0.5  # of its codes, as they are tabled for a scale of 2^(e - 128)
 
 
 def vocabulary(pre):
@@ -94,6 +114,11 @@ def vocabulary(pre):
 def random_blocks(random, shape, quant, spread):
     """Random codes of a quantized type, their scales set so that the decoded values spread as asked; (rows of bytes, decoded rows)."""
     elements, size = gguf.GGML_QUANT_SIZES[quant]
+    if quant == Q.MXFP4:  # a scale is a power of two: two neighbouring ones
+        blocks = random.integers(0, 256, (shape[0] * shape[1] // elements, size), dtype=np.uint8)
+        blocks[:, 0] = 128 + np.floor(np.log2(spread / MXFP4_SPREAD) + random.uniform(0, 1, len(blocks)))
+        blocks = blocks.reshape(shape[0], -1)
+        return blocks, gguf.dequantize(blocks, quant)
     at, *minimum = SCALE_AT[quant]
 
     def pack(blocks, scale):
@@ -109,54 +134,117 @@ def random_blocks(random, shape, quant, spread):
     return blocks.reshape(shape[0], -1), decoded
 
 
+def random_router(random, shape, bias):
+    """One expert that no token likes, one that most like, the rest at odds. bias: what all tokens have in common."""
+    experts, width = shape
+    rows = random.normal(0, ROUTER_SPREAD, shape) * random.uniform(0.7, 1.3, (experts, 1))
+    dead, popular = random.permutation(experts)[:2]
+    rows[dead], rows[popular] = -4 * bias, rows[popular] + 0.6 * bias
+    return rows / width**0.5
+
+
+def random_weight(random, model, config, key, shape, common):
+    """A weight far from its default, and its standard deviation: norms spread about 1 with some below 0, biases large, q and k strong
+    enough for attention to be uneven."""
+    module, last = key.rsplit(".", 1)
+    kind = module.split(".")[-1]
+    if last == "sinks":
+        return random.normal(0.5, 1, shape), 1
+    if key.endswith("bias"):
+        return random.normal(0, 0.5, shape), 0.5
+    if len(shape) == 1:
+        return random.normal(1, 0.5, shape) - (config.model_type == "gemma3_text"), 0.5
+    if type(model.get_submodule(module)).__name__.endswith("TopKRouter"):
+        return random_router(random, shape, common), ROUTER_SPREAD / shape[1] ** 0.5
+    inputs = shape[-2] if config.model_type == "gpt_oss" and len(shape) == 3 else shape[-1]
+    spread = {"q_proj": 1.2, "k_proj": 1.2, "embed_tokens": 0.5 * inputs**0.5}.get(kind, 1.0) / inputs**0.5
+    value = random.normal(0, spread, shape)
+    return value + 0.35 * common if kind == "embed_tokens" and common is not None else value, spread
+
+
+def packed_weight(random, config, key, value, spread, types):
+    """The same weight as random blocks of quantized types: GGUF name -> (rows of bytes, type) of each part, and the decoded whole."""
+    module, last = export.split_key(key)
+    parts, value = {}, np.array(value, np.float32)
+    whole = value.swapaxes(1, 2) if config.model_type == "gpt_oss" and value.ndim == 3 else value
+    for gguf_stem, rows in export.shares(config, module):
+        if last != "weight" or gguf_stem not in types:
+            continue
+        part = whole[..., rows, :]
+        blocks, decoded = random_blocks(random, (part.size // part.shape[-1], part.shape[-1]), types[gguf_stem], spread)
+        parts[f"{gguf_stem}.weight"] = blocks.reshape(*part.shape[:-1], -1), types[gguf_stem]
+        heads = export.heads_to_permute(config, gguf_stem)
+        whole[..., rows, :] = (export.split_halves(decoded, heads) if heads else decoded).reshape(part.shape)
+    return parts, value
+
+
 def random_weights(random, model, config, types):
-    """Every weight far from its default: norms spread about 1 with some below 0, biases large, q and k strong enough for attention to be uneven."""
+    """Fills the model; returns GGUF name -> (bytes, type) of what is stored quantized."""
     packed = {}
+    common = random.normal(0, 1, config.hidden_size) if export.experts_of(config) else None
     with torch.no_grad():
         for key, weight in model.state_dict().items():
             if key == "lm_head.weight" and config.tie_word_embeddings:
                 continue
-            shape, module = tuple(weight.shape), key.rsplit(".", 1)[0]
-            gguf_stem = export.stem(module)
-            if key.endswith("bias"):
-                value = random.normal(0, 0.5, shape)
-            elif len(shape) == 1:
-                value = random.normal(1, 0.5, shape)
-            else:
-                spread = {"q_proj": 1.2, "k_proj": 1.2, "embed_tokens": 0.5 * shape[1] ** 0.5}.get(module.split(".")[-1], 1.0) / shape[1] ** 0.5
-                value = random.normal(0, spread, shape)
-                if types:
-                    rows, value = random_blocks(random, shape, types[gguf_stem], spread)
-                    packed[f"{gguf_stem}.weight"] = rows, types[gguf_stem]
-                    heads = export.heads_to_permute(config, gguf_stem)
-                    value = export.split_halves(value, heads) if heads else value
+            value, spread = random_weight(random, model, config, key, tuple(weight.shape), common)
+            if types:
+                parts, value = packed_weight(random, config, key, value, spread, types)
+                packed |= parts
             weight.copy_(torch.from_numpy(np.ascontiguousarray(value, np.float32)))
     return packed
 
 
+def lora_layers(model):
+    """Path -> PEFT's layer: a module's path, or that of an expert stack (a router's weight goes by its module)."""
+    layers = {}
+    for name, module in model.named_modules():
+        if isinstance(module, peft.tuners.lora.LoraLayer):
+            path = name.removeprefix("base_model.model.").replace(".base_layer", "")
+            if isinstance(module, peft.tuners.lora.layer.ParamWrapper):
+                path = f"{path}.{module.parameter_name}".removesuffix(".weight")
+            layers[path] = module
+    return layers
+
+
+def lora_pairs(model, of):
+    """Path -> (of(A), of(B))."""
+    return {path: (of(layer.lora_A["default"].weight), of(layer.lora_B["default"].weight)) for path, layer in lora_layers(model).items()}
+
+
+def joints(config, path, b):
+    """True where B would join the rank of one part of a fused module to the rows of another."""
+    parts = export.shares(config, path)
+    mask = np.zeros(b.shape, bool)
+    ranks = mask.reshape(b.shape[0], len(parts), -1)  # the rank comes before the expert in a row
+    for i, (_, rows) in enumerate(parts):
+        ranks[rows, np.arange(len(parts)) != i] = True
+    return torch.from_numpy(mask)
+
+
+def clear_joints(config, model, of):
+    for path, (_, b) in lora_pairs(model, of).items():
+        b[joints(config, path, b)] = 0
+
+
 def adapted(model, case, random):
     """PEFT's model over this one, with random A and B in place of its own start."""
-    wrapped = peft.get_peft_model(model, peft.LoraConfig(lora_dropout=0.0, bias="none", task_type="CAUSAL_LM", **case["lora"]))
+    config, lora = model.config, case["lora"]
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(lora_dropout=0.0, bias="none", task_type="CAUSAL_LM", **lora))
     with torch.no_grad():
         for name, weight in wrapped.named_parameters():
             if ".lora_A." in name:
                 weight.copy_(torch.from_numpy(random.normal(0, weight.shape[1] ** -0.5, tuple(weight.shape)).astype(np.float32)))
             elif ".lora_B." in name:
                 rank = weight.shape[1]  # so that the adapter's output is about half of the base's
-                spread = 0.5 * rank**0.5 / case["lora"]["lora_alpha"]
+                if ".experts." in name:
+                    rank //= export.experts_of(config)
+                spread = 0.5 * rank**0.5 / lora["lora_alpha"]
                 weight.copy_(torch.from_numpy(random.normal(0, spread, tuple(weight.shape)).astype(np.float32)))
+        clear_joints(config, wrapped, lambda w: w.data)
+    for path, layer in lora_layers(wrapped).items():
+        rank = layer.r["default"] / len(export.shares(config, path))
+        assert abs(layer.scaling["default"] - lora["lora_alpha"] / rank) < 1e-12, f"{path} would not be scaled as a GGUF adapter is"
     return wrapped
-
-
-def lora_pairs(model, of):
-    """Module path -> (of(A), of(B))."""
-    weights = dict(model.named_parameters())
-    pairs = {}
-    for name, a in weights.items():
-        if ".lora_A." in name:
-            module = name.split(".lora_A.")[0].removeprefix("base_model.model.")
-            pairs[module] = of(a), of(weights[name.replace(".lora_A.", ".lora_B.")])
-    return pairs
 
 
 class ExactNorm(torch.nn.Module):
@@ -164,23 +252,38 @@ class ExactNorm(torch.nn.Module):
 
     def __init__(self, norm):
         super().__init__()
-        self.weight, self.eps = norm.weight, norm.variance_epsilon
+        self.weight, self.eps = norm.weight, norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
+        self.shift = 1.0 if type(norm).__name__.startswith("Gemma3") else 0.0
 
     def forward(self, x):
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+        return (self.shift + self.weight) * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
 
 
 class ExactRope(torch.nn.Module):
-    """Cosines and sines in the precision of x, at transformers' own frequencies."""
+    """Cosines and sines in the precision of x, at transformers' own frequencies; gemma3 has two sets of them."""
 
     def __init__(self, rope):
         super().__init__()
-        self.frequencies, self.scaling = rope.inv_freq.double(), rope.attention_scaling
+        kinds = {f"{kind}_": kind for kind in getattr(rope, "layer_types", ())} or {"": None}
+        self.frequencies = {kind: getattr(rope, f"{prefix}inv_freq").double() for prefix, kind in kinds.items()}
+        self.scaling = {kind: getattr(rope, f"{prefix}attention_scaling") for prefix, kind in kinds.items()}
+        self.copies = 1 if type(rope).__name__.startswith("GptOss") else 2
 
-    def forward(self, x, position_ids):
-        angle = position_ids[..., None].double() * self.frequencies
-        angle = torch.cat((angle, angle), dim=-1)
-        return (angle.cos() * self.scaling).to(x.dtype), (angle.sin() * self.scaling).to(x.dtype)
+    def forward(self, x, position_ids, layer_type=None):
+        angle = (position_ids[..., None].double() * self.frequencies[layer_type]).repeat(1, 1, self.copies)
+        return (angle.cos() * self.scaling[layer_type]).to(x.dtype), (angle.sin() * self.scaling[layer_type]).to(x.dtype)
+
+
+def exact_router(self, x):
+    """Logits, weights and choice of a router in the precision of x."""
+    logits = torch.nn.functional.linear(x.reshape(-1, self.weight.shape[1]), self.weight, getattr(self, "bias", None))
+    chosen, index = logits.topk(self.top_k)
+    whole = not getattr(self, "norm_topk_prob", True)  # olmoe: of all experts' probability
+    return logits, logits.softmax(-1).gather(-1, index) if whole else chosen.softmax(-1), index
+
+
+def routers(model):
+    return [module for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
 
 
 def in_double(model):
@@ -192,7 +295,34 @@ def in_double(model):
                 setattr(module, name, ExactNorm(child))
             elif type(child).__name__.endswith("RotaryEmbedding"):
                 setattr(module, name, ExactRope(child))
+    for router in routers(exact):
+        router.forward = types.MethodType(exact_router, router)
     return exact
+
+
+class Routing:
+    """Watches a model's routers: how close any choice was, and how many tokens each expert of each layer got."""
+
+    def __init__(self, model):
+        self.margin, self.counts = np.inf, [0] * len(routers(model))
+        self.hooks = [router.register_forward_hook(lambda module, _, out, layer=layer: self.see(layer, module.top_k, *out))
+                      for layer, router in enumerate(routers(model))]
+
+    def see(self, layer, used, logits, _, index):
+        scores = logits.detach().double().softmax(-1).sort(-1, descending=True).values
+        self.margin = min(self.margin, float((scores[:, used - 1] - scores[:, used]).min()))
+        self.counts[layer] = self.counts[layer] + np.bincount(index.flatten(), minlength=logits.shape[-1])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for hook in self.hooks:
+            hook.remove()
+
+    def uneven(self):
+        """Some expert of every layer got no token, and some got most of them."""
+        return all(counts.min() == 0 and counts.max() > 2 * counts.mean() for counts in self.counts)
 
 
 def make_inputs(random, lengths, vocab):
@@ -222,28 +352,32 @@ def run(model, inputs):
     return logits, nll, (weights * nll).sum() / weights.sum()
 
 
-def gradients(model, inputs):
+def backward(model, inputs):
     model.zero_grad()
     logits, nll, loss = run(model, inputs)
     loss.backward()
+    clear_joints(model.get_base_model().config, model, lambda w: w.grad)
+    return logits, nll, loss
+
+
+def gradients(model, inputs):
+    logits, nll, loss = backward(model, inputs)
     return logits.detach().numpy(), nll.detach().numpy(), loss.item(), lora_pairs(model, lambda w: w.grad.numpy().copy())
 
 
 def curve(model, inputs, case, steps=20):
-    """Losses before each AdamW step, gradient norms before clipping, and the norm of every A and B after the last step."""
+    """Losses before each AdamW step, gradient norms before clipping, the last loss, and every A and B after the last step."""
     weights = [w for w in model.parameters() if w.requires_grad]
     optimizer = torch.optim.AdamW(weights, **case["adamw"])
     losses, norms = [], []
     for _ in range(steps):
-        optimizer.zero_grad()
-        loss = run(model, inputs)[2]
-        loss.backward()
+        loss = backward(model, inputs)[2]
         norms.append(torch.nn.utils.clip_grad_norm_(weights, case["clip"]).item())
         losses.append(loss.item())
         optimizer.step()
     assert sum(norm > case["clip"] for norm in norms) >= 5, f"clipping must be active: {norms}"
     assert losses[-1] < 0.9 * losses[0], f"the curve must fall: {losses}"
-    return losses, norms, run(model, inputs)[2].item(), lora_pairs(model, lambda w: w.detach().norm().numpy())
+    return losses, norms, run(model, inputs)[2].item(), lora_pairs(model, lambda w: w.detach().numpy())
 
 
 def relative(a, b):
@@ -265,11 +399,12 @@ def attention_is_uneven(model, inputs):
     base = model.get_base_model()
     implementation = base.config._attn_implementation
     base.set_attn_implementation("eager")
+    seen = torch.arange(1, int((inputs["segments"] == 0).sum()) + 1).clamp(max=getattr(base.config, "sliding_window", None) or 1 << 30)
     ids = torch.from_numpy(inputs["ids"][inputs["segments"] == 0]).long()[None]
     with torch.no_grad():
         maps = torch.stack(model(input_ids=ids, output_attentions=True, use_cache=False).attentions)
     base.set_attn_implementation(implementation)
-    return float((maps.amax(-1) - 1 / torch.arange(1, ids.shape[1] + 1)).mean())
+    return float((maps.amax(-1) - 1 / seen).mean())
 
 
 def write_expected(path, config, case, inputs, exact, base_nll, descent):
@@ -289,30 +424,56 @@ def write_expected(path, config, case, inputs, exact, base_nll, descent):
     floats = {"logits": logits, "nll": nll, "loss": [loss], "base.nll": base_nll, "curve.loss": losses, "curve.grad_norm": norms,
               "curve.last_loss": [last]}
     floats |= {f"grad.{name}": array for name, array in export.adapter_tensors(config, grads)}
-    for module, (a, b) in final.items():
-        floats |= {f"final.{export.stem(module)}.weight.lora_{side}": [norm] for side, norm in (("a", a), ("b", b))}
+    floats |= {f"final.{name}": [np.linalg.norm(array.astype(np.float64))] for name, array in export.adapter_tensors(config, final)}
     for key, array in floats.items():
         writer.add_tensor(key, np.ascontiguousarray(array, np.float32))
     export.finish(writer)
 
 
-def make(name, case, folder):
-    random = np.random.default_rng([ord(c) for c in name])
-    shape = {k: v for k, v in case.items() if k not in ("config", "pre", "lora", "lengths", "adamw", "clip", "types")}
+def choose_inputs(random, case, config, base, adapted_model):
+    """Inputs; for experts, the first that leave no choice of a router to rounding, with the adapter and without, and an expert idle."""
+    for _ in range(500):
+        inputs = make_inputs(random, case["lengths"], config.vocab_size)
+        with torch.no_grad(), Routing(base) as bare, Routing(adapted_model) as with_adapter:
+            base_nll = run(base, inputs)[1].numpy()
+            run(adapted_model, inputs)
+        if not bare.counts or (min(bare.margin, with_adapter.margin) > MARGIN and with_adapter.uneven()):
+            return inputs, base_nll, with_adapter
+    raise AssertionError(f"no inputs are routed clearly: {with_adapter.margin} {with_adapter.counts}")
+
+
+def build(name, case, random):
+    shape = {k: v for k, v in case.items() if k not in ("config", "pre", "lora", "lengths", "adamw", "clip", "types", "fused_experts")}
     words = vocabulary(case["pre"])
-    config = case["config"](vocab_size=len(words["tokens"]), num_hidden_layers=2, max_position_embeddings=256, **shape)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
-    packed = random_weights(random, model, config, case.get("types"))
-    state = {key: weight.numpy().copy() for key, weight in model.state_dict().items()}
-    if config.rope_parameters["rope_type"] == "llama3":
+    config = case["config"](**dict(vocab_size=len(words["tokens"]), num_hidden_layers=2, max_position_embeddings=256) | shape)
+    implementations = dict(experts_implementation="eager") if export.experts_of(config) else {}
+    attention = "eager" if config.model_type == "gpt_oss" else "sdpa"
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention, **implementations).eval()
+    model.config.fused_experts = case.get("fused_experts", False)
+    return words, model
+
+
+def check_rope(config, model):
+    if config.rope_parameters.get("rope_type") == "llama3":
         plain = config.rope_parameters["rope_theta"] ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
         divisors = export.llama3_divisors(config.rope_parameters, config.head_dim)
         assert relative(plain / divisors, model.model.rotary_emb.inv_freq.numpy()) < 1e-6 and len(set(divisors.round(3))) > 3
-    inputs = make_inputs(random, case["lengths"], config.vocab_size)
-    with torch.no_grad():
-        base_nll = run(in_double(model), inputs)[1].numpy()
+
+
+def make(name, case, folder):
+    random = np.random.default_rng([ord(c) for c in name])
+    words, model = build(name, case, random)
+    config = model.config
+    packed = random_weights(random, model, config, case.get("types"))
+    state = {key: weight.numpy().copy() for key, weight in model.state_dict().items()}
+    check_rope(config, model)
+    if not export.experts_of(config):  # the order of the first golden files: inputs before adapters
+        inputs, base_nll, routing = choose_inputs(random, case, config, in_double(model), in_double(model))
+    base = in_double(model)
     model = adapted(model, case, random)
     exact_model = in_double(model)
+    if export.experts_of(config):
+        inputs, base_nll, routing = choose_inputs(random, case, config, base, exact_model)
     exact = gradients(exact_model, inputs)
     worst = agree_with_float32(model, inputs, exact)
     uneven = attention_is_uneven(model, inputs)
@@ -321,13 +482,17 @@ def make(name, case, folder):
     pairs = lora_pairs(model, lambda w: w.detach().numpy().copy())
     export.write_model(folder / f"{name}.gguf", config, state, words, f"golden {name}: random", packed)
     export.write_adapter(folder / f"{name}-lora.gguf", config, pairs, case["lora"]["lora_alpha"], f"golden {name}: random adapter")
-    descent = curve(exact_model, inputs, case)
+    with Routing(exact_model) as along:
+        descent = curve(exact_model, inputs, case)
+    assert along.margin > MARGIN / 100, f"a choice of experts on the curve is as close as {along.margin}"
     drift = np.abs(np.array(curve(model, inputs, case)[0]) / descent[0] - 1).max()
     assert drift < 2e-4, f"the float32 curve drifts by {drift}: too wild to compare anything with"
     write_expected(folder / f"{name}-expected.gguf", config, case, inputs, exact, base_nll, descent)
     size = sum((folder / f"{name}{part}.gguf").stat().st_size for part in ("", "-lora", "-expected"))
     print(f"{name}: loss {exact[2]:.4f} -> {descent[2]:.4f} in 20 steps, grad norm {descent[1][0]:.2f} (clip {case['clip']}), "
           f"clipped in {sum(n > case['clip'] for n in descent[1])}, float32 within {worst:.1e} and {drift:.1e} on the curve, attention {uneven:.2f} above even, {len(pairs)} adapted matrices, {size / 1000:.0f} kB")
+    if routing.counts:
+        print(f"  tokens of each expert {[counts.tolist() for counts in routing.counts]}, margin {routing.margin:.1e}, on the curve {along.margin:.1e}")
 
 
 def compare(fresh, kept):
@@ -346,16 +511,18 @@ def compare(fresh, kept):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare with the committed files instead of writing them")
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*CASES, []], help="these cases only")
     arguments = parser.parse_args()
+    cases = {name: CASES[name] for name in arguments.names or CASES}
     torch.set_num_threads(1)
     torch.manual_seed(0)
     if not arguments.check:
-        for name, case in CASES.items():
+        for name, case in cases.items():
             make(name, case, GOLDEN)
         return 0
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for name, case in CASES.items():
+        for name, case in cases.items():
             make(name, case, Path(folder))
         for fresh in sorted(Path(folder).glob("*.gguf")):
             kept = GOLDEN / fresh.name
