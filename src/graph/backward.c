@@ -19,7 +19,7 @@ static void mark_needs(struct walk *w, gr_tensor *const *wrt, size_t n, size_t n
     const gr_node *node = w->graph->nodes[i];
     bool any = false;
     for (int k = 0; k < node->n_in; k++) any |= node->in[k] && w->needs[node->in[k]->id];
-    for (int k = 0; k < node->n_out && any; k++) w->needs[node->out[k]->id] = true;
+    for (int k = 0; k < node->n_out && any; k++) w->needs[node->out[k]->id] = gr_dtype_get(node->out[k]->dtype)->kind != GR_KIND_INT;
   }
 }
 

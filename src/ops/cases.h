@@ -68,7 +68,7 @@ typedef struct gr_case {
   int n_in; /* left 0: up to the last input that is there */
   const void *params;
   unsigned douts; /* outputs that a gradient arrives at in grad mode; left 0: output 0 */
-  /* Writes inputs that follow from others (a saved log-sum-exp), in test mode. */
+  /* Writes inputs that follow from others: a saved log-sum-exp, the grouping of ids. */
   void (*prepare)(gr_op_call *call);
   /* Slices that must be exactly 0 whatever the tolerance: index `at` along dimension `dim` of output `out`. */
   struct {

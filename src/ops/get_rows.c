@@ -1,5 +1,5 @@
 /* y[:,t,b] = table[:,ids[t,b],b], decoded to F32: table [D,V,B1,B2] of any float or quantized type with dense rows, ids [n,B1,B2]
- * I32 -> y [D,n,B1,B2]. Each batch gathers from its own slice of the table (A8).
+ * I32 -> y [D,n,B1,B2]. Each batch gathers from its own slice of the table (A8), or every one from a table without batches.
  * An id outside the table (padding) gives a row of zeros and passes no gradient: ids are checked where they enter.
  * Gradient: dtable = dy's rows added at their ids (get_rows_back), for an F32 table only; ids have none. */
 #include "base/alloc.h"
@@ -16,9 +16,9 @@ static gr_status infer(gr_infer *c, gr_error *e)
   if (ids->dtype != GR_I32) return gr_fail(e, GR_ERR_UNSUPPORTED, "get_rows: ids must be I32, not %s", b);
   if (table->nb[0] != gr_dtype_get(table->dtype)->block_bytes)
     return gr_fail(e, GR_ERR_UNSUPPORTED, "get_rows: rows of %s must be dense", a);
-  if (ids->ne[1] != table->ne[2] || ids->ne[2] != table->ne[3] || ids->ne[3] != 1 || ids->dim[1] != table->dim[2] ||
-      ids->dim[2] != table->dim[3])
-    return gr_fail(e, GR_ERR_MISMATCH, "get_rows: the batches of %s and of ids %s differ", a, b);
+  bool fits = ids->ne[3] == 1, whole = table->ne[2] == 1 && table->ne[3] == 1 && !table->dim[2] && !table->dim[3];
+  for (int i = 1; i < 3 && !whole; i++) fits = fits && ids->ne[i] == table->ne[i + 1] && ids->dim[i] == table->dim[i + 1];
+  if (!fits) return gr_fail(e, GR_ERR_MISMATCH, "get_rows: the batches of %s and of ids %s differ", a, b);
   gr_infer_dim(&c->out[0], 0, table, 0);
   for (int i = 1; i < GR_DIMS; i++) gr_infer_dim(&c->out[0], i, ids, i - 1);
   return GR_OK;
@@ -41,7 +41,7 @@ static void reference(const gr_op_call *c)
   for (gr_row r = { 0 }; gr_row_valid(&r, y); gr_row_next(&r, y)) {
     int64_t id = (int64_t)gr_array_get(ids, r.i1, r.i2, r.i3, 0);
     bool inside = id >= 0 && id < table->ne[1];
-    if (inside) gr_reference_row(table, id, r.i2, r.i3, row);
+    if (inside) gr_reference_row(table, id, r.i2 % table->ne[2], r.i3 % table->ne[3], row);
     for (int64_t i = 0; i < y->ne[0]; i++) gr_row_set(y, i, &r, inside ? row[i] : 0);
   }
   gr_free(row);
@@ -84,6 +84,10 @@ static void cases(gr_case_sink *s)
   gr_case_add(
       s, &(gr_case){ .name = "two batch dimensions",
                      .in = { { .ne = { 3, 5, 2, 3 }, .grad = true }, { .dtype = GR_I32, .ne = { 4, 2, 3 }, .fill = gr_fill_below(5) } } });
+  gr_case_in used = { .dtype = GR_I32, .ne = { 2, 4 }, .dim = { 0, GR_DIM_TOKENS }, .fill = GR_FILL_LIST(5, 0, 1, 2, -1, 5, 4, 1) };
+  gr_case_add(s, &(gr_case){ .name = "one table for every token: biases of the chosen experts",
+                             .in = { { .ne = { 37, 6 }, .grad = true }, used } });
+  gr_case_add(s, &(gr_case){ .name = "one packed table for every token", .in = { { .dtype = GR_Q8_0, .ne = { 64, 6 } }, used } });
   gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF,
                              .in = { { .dtype = GR_Q4_K, .ne = { 2048, 32000 } },
                                      { .dtype = GR_I32, .ne = { 512 }, .fill = gr_fill_below(32000) } } });

@@ -1,5 +1,6 @@
 /* The adjoint of get_rows: out, of like's shape (of which only the shape is read) and F32, is zero but for
- * out[:,v,b] = sum over the t with ids[t,b] == v of dy[:,t,b]: dy [D,n,B1,B2], ids [n,B1,B2] I32. Ids outside the table add nothing. */
+ * out[:,v,b] = sum over the t with ids[t,b] == v of dy[:,t,b]: dy [D,n,B1,B2], ids [n,B1,B2] I32. A table without batches gets the sum
+ * over b too. Ids outside the table add nothing. */
 #include "base/alloc.h"
 #include "ops/cases.h"
 #include "ops/reference.h"
@@ -13,7 +14,8 @@ static gr_status infer(gr_infer *c, gr_error *e)
     return gr_fail(e, GR_ERR_UNSUPPORTED, "get_rows_back: ids must be I32, not %s", gr_tensor_describe(ids, a, sizeof a));
   bool fits = dy->ne[0] == like->ne[0] && ids->ne[3] == 1;
   for (int i = 1; i < GR_DIMS; i++) fits = fits && dy->ne[i] == ids->ne[i - 1] && dy->dim[i] == ids->dim[i - 1];
-  for (int i = 2; i < GR_DIMS; i++) fits = fits && like->ne[i] == dy->ne[i];
+  bool whole = like->ne[2] == 1 && like->ne[3] == 1; /* one table that every batch gathered from */
+  for (int i = 2; i < GR_DIMS && !whole; i++) fits = fits && like->ne[i] == dy->ne[i];
   if (!fits)
     return gr_fail(e, GR_ERR_MISMATCH, "get_rows_back: the rows of %s do not fit ids and a table like %s",
                    gr_tensor_describe(dy, a, sizeof a), gr_tensor_describe(like, b, sizeof b));
@@ -30,9 +32,9 @@ static void reference(const gr_op_call *c)
   /* Row by row of the result, so that each is summed in double and rounded once. */
   for (gr_row r = { 0 }; gr_row_valid(&r, out); gr_row_next(&r, out)) {
     bool any = false;
-    for (int64_t t = 0; t < dy->ne[1]; t++) {
-      if ((int64_t)gr_array_get(ids, t, r.i2, r.i3, 0) != r.i1) continue;
-      for (int64_t i = 0; i < out->ne[0]; i++) sum[i] = (any ? sum[i] : 0) + gr_array_get(dy, i, t, r.i2, r.i3);
+    for (gr_row t = { 0 }; gr_row_valid(&t, dy); gr_row_next(&t, dy)) {
+      if (t.i2 % out->ne[2] != r.i2 || t.i3 % out->ne[3] != r.i3 || (int64_t)gr_array_get(ids, t.i1, t.i2, t.i3, 0) != r.i1) continue;
+      for (int64_t i = 0; i < out->ne[0]; i++) sum[i] = (any ? sum[i] : 0) + gr_row_get(dy, i, &t);
       any = true;
     }
     for (int64_t i = 0; any && i < out->ne[0]; i++) gr_row_set(out, i, &r, sum[i]);
@@ -73,6 +75,12 @@ static void cases(gr_case_sink *s)
   gr_case_add(
       s, &(gr_case){ .name = "large",
                      .in = { { .ne = { 37, 7 }, .dim = { 0, GR_DIM_TOKENS }, .fill = gr_fill_normal(1.5e5) }, ids, { .ne = { 37, 9 } } } });
+  gr_case_add(
+      s,
+      &(gr_case){ .name = "one table for every token: biases of the chosen experts",
+                  .in = { { .ne = { 37, 2, 4 }, .dim = { 0, 0, GR_DIM_TOKENS } },
+                          { .dtype = GR_I32, .ne = { 2, 4 }, .dim = { 0, GR_DIM_TOKENS }, .fill = GR_FILL_LIST(5, 0, 1, 2, -1, 5, 4, 1) },
+                          { .ne = { 37, 6 } } } });
   gr_case_add(
       s, &(gr_case){ .name = "padding alone",
                      .flags = GR_CASE_ZERO,

@@ -68,4 +68,30 @@ struct gr_dropout_params {
   int32_t adapter;
 };
 
+/* Routing. logits [E,n], selection bias [E] or NULL; used = k of them are chosen for each token.
+ * Gate values g: SOFTMAX over all E; SIGMOID of each; SELECTED: softmax over the chosen ones alone.
+ * Chosen are the k largest scores: g + bias with a bias (SELECTED: logit + bias), else the logits, which rank alike and make no ties by
+ * saturation. Equal scores: the lower expert first; NaN ranks as -infinity. Slots stand by descending score.
+ * w_i = scale * g_i, over max(sum of the chosen g, clamp) when renormalised (clamp 0: over the sum); where clamp acts it is a constant.
+ * Outputs weights [k,n] F32, ids [k,n] I32. The bias is frozen and ids are never differentiated. */
+enum { GR_GATE_SOFTMAX, GR_GATE_SIGMOID, GR_GATE_SELECTED, GR_GATE_KINDS };
+struct gr_route_params {
+  int32_t used, gating, renormalise;
+  float clamp, scale;
+};
+
+struct gr_group_params {
+  int64_t experts;
+};
+
+/* matmul_id_back: rows of x for each token, a divisor of the experts used. */
+struct gr_slots_params {
+  int64_t slots;
+};
+
+/* slice: count elements from first. slice_back: count is the length of the rows that dy is placed in. */
+struct gr_slice_params {
+  int64_t first, count;
+};
+
 #endif

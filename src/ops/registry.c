@@ -31,10 +31,18 @@ const char *gr_op_name(gr_op_id id) { return texts[id].name; }
 const char *gr_op_ggml(gr_op_id id) { return texts[id].ggml; }
 const char *gr_op_doc(gr_op_id id) { return texts[id].doc; }
 
+/* Further names that an op is known by. */
+static const struct {
+  const char *name;
+  gr_op_id id;
+} others[] = { { "OUT_PROD_ID", GR_OP_matmul_id_back }, { "SOFT_MAX_BACK", GR_OP_route_back } };
+
 gr_op_id gr_op_find(const char *name)
 {
   for (int i = 1; i < GR_OP_COUNT; i++)
     if (strcasecmp(texts[i].name, name) == 0 || strcasecmp(texts[i].ggml, name) == 0) return (gr_op_id)i;
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (strcasecmp(others[i].name, name) == 0) return others[i].id;
   return GR_OP_NONE;
 }
 

@@ -80,6 +80,9 @@ static gr_status run_open(grad_run *r, const grad_case *k, unsigned wants, gr_er
     gr_array a = gr_interp_array(&r->it, r->cg.in[i]);
     gr_case_fill(&k->c->in[i], &a, k->o->seed, k->key + (uint64_t)i);
   }
+  gr_op_call call;
+  gr_interp_call(&r->it, r->cg.node, &call);
+  if (k->c->prepare) k->c->prepare(&call);
   for (int i = 0; i < GR_OUT_MAX; i++) {
     if (!r->dout[i]) continue;
     gr_array a = gr_interp_array(&r->it, r->dout[i]);

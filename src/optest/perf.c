@@ -40,6 +40,9 @@ static gr_status fill_inputs(perf_case *k)
     gr_array a = gr_interp_array(&k->it, k->cg.in[i]);
     gr_case_fill(&k->c->in[i], &a, k->o->seed, (uint64_t)k->op << 32 | (uint64_t)i);
   }
+  gr_op_call call;
+  gr_interp_call(&k->it, k->cg.node, &call);
+  if (k->c->prepare) k->c->prepare(&call);
   return GR_OK;
 }
 

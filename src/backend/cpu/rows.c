@@ -26,7 +26,7 @@ static void get_job(void *ctx, size_t job, int thread)
     int64_t id = id_at(&m->call->in[1], at.i1, at.i2, at.i3);
     float *out = (float *)gr_array_at(y, 0, at.i1, at.i2, at.i3);
     if (id < 0 || id >= table->ne[1]) memset(out, 0, (size_t)y->ne[0] * sizeof *out);
-    else m->isa->decode[table->dtype](gr_array_at(table, 0, id, at.i2, at.i3), out, table->ne[0]);
+    else m->isa->decode[table->dtype](gr_array_at(table, 0, id, at.i2 % table->ne[2], at.i3 % table->ne[3]), out, table->ne[0]);
   }
 }
 
@@ -55,7 +55,7 @@ static void get_back_job(void *ctx, size_t job, int thread)
     gr_row_at at = gr_row_index(dy, r);
     int64_t id = id_at(&m->call->in[1], at.i1, at.i2, at.i3);
     if (id < 0 || id >= out->ne[1]) continue;
-    float *y = (float *)gr_array_at(out, i0, id, at.i2, at.i3);
+    float *y = (float *)gr_array_at(out, i0, id, at.i2 % out->ne[2], at.i3 % out->ne[3]);
     m->isa->add(y, y, gr_cpu_piece(dy, i0, n, at, buffer), n);
   }
 }

@@ -1,0 +1,96 @@
+/* y = W of the pair's expert times x: w [K,M,E] of any float or quantized type with dense rows, x [K,nb,n] F32, ids [k,n] and their
+ * grouping (ops/experts.h) -> y [M,k,n]; y[j,i,t] = sum over c of w[c,j,ids[i,t]] x[c, i mod nb, t]. nb is a divisor of k: 1 where all
+ * slots of a token read one row, k where each has its own. A pair that goes nowhere gives a row of zeros.
+ * Gradient: dx = matmul_id_back, through a frozen or quantized stack too (A6); dw = out_prod_id for an F32 stack only: a packed one is
+ * frozen, asking for its gradient is an error in words (A5). Ids have none. */
+#include "base/alloc.h"
+#include "ops/experts.h"
+
+static gr_status infer(gr_infer *c, gr_error *e)
+{
+  const gr_tensor *w = c->in[0], *x = c->in[1], *ids = c->in[GR_EXPERTS_IDS];
+  char a[160], b[160];
+  GR_TRY(gr_infer_need_f32(c, "matmul_id", 2, e));
+  GR_TRY(gr_experts_check_stack("matmul_id", w, c->in[GR_EXPERTS_OFFSETS], e));
+  if (w->ne[0] != x->ne[0] || w->dim[0] != x->dim[0])
+    return gr_fail(e, GR_ERR_MISMATCH, "matmul_id: rows of %s and of %s differ in length", gr_tensor_describe(w, a, sizeof a),
+                   gr_tensor_describe(x, b, sizeof b));
+  GR_TRY(gr_experts_check_ids("matmul_id", ids, x, 2, true, e));
+  GR_TRY(gr_experts_check(c, "matmul_id", e));
+  gr_infer_dim(&c->out[0], 0, w, 1);
+  gr_infer_dim(&c->out[0], 1, ids, 0);
+  gr_infer_dim(&c->out[0], 2, ids, 1);
+  return GR_OK;
+}
+
+static gr_status backward(gr_backward *b, gr_error *e)
+{
+  gr_tensor **in = b->node->in, *w = in[0], *x = in[1], *dy = b->dout[0];
+  GR_TRY(gr_backward_refuse(b, 0x1c, "ids and their grouping are integers", e));
+  if (w->dtype != GR_F32) GR_TRY(gr_backward_refuse(b, 1, "it is stored packed and frozen", e));
+  if (b->wants[0]) b->din[0] = gr_out_prod_id(b->graph, x, dy, in[GR_EXPERTS_IDS], in[GR_EXPERTS_PERM], in[GR_EXPERTS_OFFSETS]);
+  if (b->wants[1])
+    b->din[1] = gr_matmul_id_back(b->graph, w, dy, in[GR_EXPERTS_IDS], in[GR_EXPERTS_PERM], in[GR_EXPERTS_OFFSETS], x->ne[1]);
+  return GR_OK;
+}
+
+static void reference(const gr_op_call *c)
+{
+  const gr_array *w = &c->in[0], *x = &c->in[1], *ids = &c->in[GR_EXPERTS_IDS], *y = &c->out[0];
+  int64_t used = ids->ne[0], pairs = used * ids->ne[1];
+  if (!gr_experts_grouped(c)) return;
+  double *row = gr_reference_scratch(c, w->ne[0]);
+  if (!row) return;
+  for (int64_t j = 0; j < w->ne[1] * w->ne[2]; j++) {
+    int64_t expert = j / w->ne[1];
+    gr_reference_row(w, j % w->ne[1], expert, 0, row);
+    for (int64_t p = 0; p < pairs; p++) {
+      if (gr_experts_of(ids, p, w->ne[2]) != expert) continue;
+      double sum = 0;
+      for (int64_t i = 0; i < w->ne[0]; i++) sum += row[i] * gr_array_get(x, i, p % used % x->ne[1], p / used, 0);
+      gr_array_set(y, j % w->ne[1], p % used, p / used, 0, sum);
+    }
+  }
+  gr_free(row);
+}
+
+static void cost(const gr_op_call *c, gr_cost *k)
+{
+  const gr_array *w = &c->in[0], *ids = &c->in[GR_EXPERTS_IDS];
+  *k = (gr_cost){ .flops = 2.0 * (double)w->ne[0] * (double)w->ne[1] * (double)gr_array_count(ids),
+                  .bytes_read = gr_experts_bytes(w, ids) + 4 * (double)gr_array_count(&c->in[1]) + 8 * (double)gr_array_count(ids),
+                  .bytes_written = 4 * (double)gr_array_count(&c->out[0]) };
+}
+
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  gr_dtype type;
+  s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 1e-6, .defect = 2e-4 };
+  for (int i = 0; gr_case_weight_type(i, &type); i++) {
+    int elems = gr_dtype_get(type)->block_elems;
+    int64_t k = elems == 1 ? 37 : elems == 32 ? 96 : 512;
+    gr_case c = { .in = { { .dtype = type, .ne = { k, 7, 4 }, .grad = type == GR_F32 },
+                          { .ne = { k, 1, 3 }, .dim = { 0, 0, GR_DIM_TOKENS }, .grad = true } } };
+    gr_experts_case(&c, 2, 3, 4, GR_FILL_LIST(3, 0, 0, 2, -1, 3));
+    gr_case_add(s, &c);
+  }
+}
+
+gr_tensor *gr_matmul_id(gr_graph *g, gr_tensor *w, gr_tensor *x, gr_tensor *ids, gr_tensor *perm, gr_tensor *offsets)
+{
+  return gr_graph_node(g, GR_OP_matmul_id, (gr_tensor *[]){ w, x, ids, perm, offsets }, 5, NULL);
+}
+
+const gr_op gr_op_matmul_id = {
+  .inputs_min = 5,
+  .inputs_max = 5,
+  .outputs = 1,
+  .saves_in = 0x1f,
+  .infer = infer,
+  .backward = backward,
+  .reference = reference,
+  .cost = cost,
+  .cases = cases,
+};
