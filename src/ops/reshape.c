@@ -1,4 +1,4 @@
-/* x, contiguous, seen with another shape. No data moves.
+/* x seen with another shape. No data moves: what comes before the last dimension must be dense, slices along the last may lie apart.
  *
  * x's last dimension stays the last and keeps its size; those before it are split and merged. So a dimension that varies from
  * run to run (it is the last) keeps its tag, and the view's strides hold at every live size. Sizes of 0 at the end say how many
@@ -41,6 +41,17 @@ static int kept_dim(const gr_tensor *x, const int64_t ne[GR_DIMS], int at)
   return last;
 }
 
+/* Whether slices along dimension `last` are dense, however far apart they lie. */
+static bool slices_dense(const gr_tensor *x, int last)
+{
+  int64_t bytes = gr_dtype_get(x->dtype)->block_bytes;
+  for (int i = 0; i < last; i++) {
+    if (x->ne[i] != 1 && x->nb[i] != bytes) return false;
+    bytes *= x->ne[i];
+  }
+  return true;
+}
+
 static gr_status infer(gr_infer *c, gr_error *e)
 {
   const struct gr_reshape_params *p = c->params;
@@ -49,7 +60,6 @@ static gr_status infer(gr_infer *c, gr_error *e)
   char text[160];
   gr_tensor_describe(x, text, sizeof text);
   if (gr_dtype_is_quant(x->dtype)) return gr_fail(e, GR_ERR_UNSUPPORTED, "reshape: %s is stored in blocks and keeps its shape", text);
-  if (!gr_tensor_contiguous(x)) return gr_fail(e, GR_ERR_UNSUPPORTED, "reshape: %s is not contiguous", text);
   int at = p->last;
   if (last_dim(x) < 0)
     return gr_fail(e, GR_ERR_UNSUPPORTED, "reshape: %s has a dimension before the last that varies from run to run", text);
@@ -57,11 +67,14 @@ static gr_status infer(gr_infer *c, gr_error *e)
   if (last == GR_DIMS)
     return gr_fail(e, GR_ERR_MISMATCH, "reshape: %s cannot be seen as [%lld, %lld, %lld, %lld] with its last dimension kept", text,
                    (long long)p->ne[0], (long long)p->ne[1], (long long)p->ne[2], (long long)p->ne[3]);
+  if (!slices_dense(x, last)) return gr_fail(e, GR_ERR_UNSUPPORTED, "reshape: %s is not dense before its last dimension", text);
   o->dtype = x->dtype;
   o->view_of = c->in[0];
   for (int i = 0; i < GR_DIMS; i++) o->ne[i] = p->ne[i];
   o->dim[at] = x->dim[last];
   gr_strides_contiguous(x->dtype, o->ne, o->nb);
+  if (!gr_tensor_contiguous(x)) /* dimensions beyond are 1 */
+    for (int i = at; i < GR_DIMS; i++) o->nb[i] = x->nb[last] * (i > at ? o->ne[at] : 1);
   return GR_OK;
 }
 
@@ -100,10 +113,17 @@ static void cases(gr_case_sink *s)
                              .in = { { .ne = { 4, 3, 5 }, .dim = { 0, GR_DIM_TOKENS } } },
                              .refuse = GR_ERR_UNSUPPORTED,
                              .says = "varies from run to run" });
-  gr_case_add(s, &(gr_case){ .params = &heads,
-                             .in = { { .ne = { 12, 5 }, .layout = GR_LAYOUT_ROWS } },
+  gr_case_in apart = x, swapped = x;
+  apart.layout = GR_LAYOUT_ROWS, swapped.layout = GR_LAYOUT_TRANSPOSED;
+  gr_case_add(s, &(gr_case){ .name = "rows apart into heads", .params = &heads, .in = { apart } });
+  apart.layout = GR_LAYOUT_BROADCAST;
+  gr_case_add(s, &(gr_case){ .name = "one row again and again into heads", .params = &heads, .in = { apart } });
+  gr_case_add(s, &(gr_case){ .params = &heads, .in = { swapped }, .refuse = GR_ERR_UNSUPPORTED, .says = "not dense before its last" });
+  gr_case_add(s, &(gr_case){ .name = "heads apart merged",
+                             .params = &flat,
+                             .in = { { .ne = { 4, 3, 5 }, .layout = GR_LAYOUT_ROWS } },
                              .refuse = GR_ERR_UNSUPPORTED,
-                             .says = "not contiguous" });
+                             .says = "not dense before its last" });
   gr_case_add(
       s, &(gr_case){
              .params = &heads, .in = { { .ne = { 32, 5 }, .dtype = GR_Q4_0 } }, .refuse = GR_ERR_UNSUPPORTED, .says = "stored in blocks" });
