@@ -130,7 +130,8 @@ static void print_summary(const struct view *v, const struct summary *m)
          100.0 * (double)c->tokens_trained / (double)c->tokens);
   printf("lengths:   %d to %d tokens; half up to %d, 90 %% up to %d, 99 %% up to %d\n", m->lengths[0], m->lengths[4], m->lengths[1],
          m->lengths[2], m->lengths[3]);
-  printf("%s %zu windows of %d tokens, %.1f %% full\n", v->o->pack ? "packing:  " : "unpacked: ", m->windows, m->window, 100 * m->fill);
+  printf("%s %zu window%s of %d tokens, %.1f %% full\n", v->o->pack ? "packing:  " : "unpacked: ", m->windows, m->windows == 1 ? "" : "s",
+         m->window, 100 * m->fill);
 }
 
 static void summary_json(const struct view *v, const struct summary *m, const gr_error *fatal)
