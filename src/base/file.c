@@ -77,6 +77,12 @@ gr_status gr_file_read(const char *path, size_t limit, char **data, size_t *size
 
 bool gr_file_exists(const char *path) { return access(path, F_OK) == 0; }
 
+bool gr_file_same(const char *a, const char *b)
+{
+  struct stat x, y;
+  return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 /* Writes are gathered in a buffer so that a GGUF's many small fields cost few system calls. */
 struct gr_file {
   int fd;
@@ -94,13 +100,31 @@ static void file_close(gr_file *f, bool remove_temporary)
   gr_free(f);
 }
 
+/* A rename would put a file in the place of a device. */
+static gr_status check_place(const char *path, gr_error *e)
+{
+  struct stat st;
+  if (stat(path, &st) < 0 || S_ISREG(st.st_mode)) return GR_OK;
+  return gr_fail(e, GR_ERR_IO, "cannot write %s: it is %s, not a file", path, S_ISDIR(st.st_mode) ? "a folder" : "a device or pipe");
+}
+
+/* The file that a link leads to, which is the one to replace, not the link; NULL: no link, or to nothing. Freed with free. */
+static char *linked_file(const char *path)
+{
+  struct stat st;
+  return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL) : NULL;
+}
+
 gr_status gr_file_create(gr_file **out, const char *path, gr_error *e)
 {
+  GR_TRY(check_place(path, e));
   gr_file *f = gr_calloc(1, sizeof *f);
   if (!f) return gr_fail_memory(e, sizeof *f);
   f->fd = -1;
-  f->path = gr_strdup(path);
-  size_t n = strlen(path) + 48;
+  char *target = linked_file(path);
+  f->path = gr_strdup(target ? target : path);
+  free(target);
+  size_t n = (f->path ? strlen(f->path) : 0) + 48;
   f->temporary = gr_alloc(n);
   if (!f->path || !f->temporary) {
     file_close(f, false);
@@ -108,7 +132,7 @@ gr_status gr_file_create(gr_file **out, const char *path, gr_error *e)
   }
   /* Not mkstemp: that makes the file private, and an adapter is an ordinary file. */
   for (int i = 0; i < 1000 && f->fd < 0; i++) {
-    snprintf(f->temporary, n, "%s.tmp-%ld-%d", path, (long)getpid(), i);
+    snprintf(f->temporary, n, "%s.tmp-%ld-%d", f->path, (long)getpid(), i);
     f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (f->fd < 0 && errno != EEXIST) break;
   }

@@ -20,10 +20,12 @@ void gr_map_close(gr_map *m);
 gr_status gr_file_read(const char *path, size_t limit, char **data, size_t *size, gr_error *e);
 
 bool gr_file_exists(const char *path);
+bool gr_file_same(const char *a, const char *b); /* both are there and are one file, whatever they are called */
 
 /* A file being written beside its final name; nothing appears under that name before gr_file_commit, which flushes to
  * stable storage, renames, and flushes the folder, and on failure removes the temporary: the old file is whole either way.
- * Each gr_file ends in exactly one commit or abandon; after a failed write, abandon. */
+ * Each gr_file ends in exactly one commit or abandon; after a failed write, abandon. Folders, devices and pipes are no place
+ * for one: GR_ERR_IO. A link to a file stays a link: what it leads to is replaced. */
 typedef struct gr_file gr_file;
 gr_status gr_file_create(gr_file **f, const char *path, gr_error *e);
 gr_status gr_file_write(gr_file *f, const void *bytes, size_t n, gr_error *e);

@@ -98,7 +98,8 @@ static int processors(void)
 
 gr_status gr_pool_create(gr_pool **out, int threads, gr_error *e)
 {
-  if (threads < 0 || threads > THREADS_MAX) return gr_fail(e, GR_ERR_USAGE, "%d threads: give a number from 1 to %d", threads, THREADS_MAX);
+  if (threads < 0 || threads > THREADS_MAX)
+    return gr_fail(e, GR_ERR_USAGE, "%d threads: give 1 to %d, or 0 for one a processor", threads, THREADS_MAX);
   gr_pool *p = gr_calloc(1, sizeof *p);
   if (!p) return gr_fail_memory(e, sizeof *p);
   p->threads = threads ? threads : processors();

@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -161,12 +160,14 @@ static gr_status check_type(gr_dtype type, gr_error *e)
 
 static gr_status check_paths(const gr_gguf *g, const char *out, bool overwrite, gr_error *e)
 {
-  struct stat to, from;
-  if (stat(out, &to) != 0) return GR_OK; /* absent, or the write will say why not */
+  gr_file *probe = NULL;
   for (int part = 0; part < gr_gguf_part_count(g); part++)
-    if (stat(gr_gguf_part_path(g, part), &from) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
-      return gr_fail(e, GR_ERR_USAGE, "%s is the input: write to another file", out);
-  return overwrite ? GR_OK : gr_fail(e, GR_ERR_USAGE, "%s exists and is kept: overwrite it on request, or name another", out);
+    if (gr_file_same(gr_gguf_part_path(g, part), out)) return gr_fail(e, GR_ERR_USAGE, "%s is the input: write to another file", out);
+  if (gr_file_exists(out) && !overwrite)
+    return gr_fail(e, GR_ERR_USAGE, "%s exists already: --overwrite replaces it, or name another", out);
+  GR_TRY(gr_file_create(&probe, out, e)); /* tried before minutes of work */
+  gr_file_abandon(probe);
+  return GR_OK;
 }
 
 static gr_status check_model(const gr_gguf *g, gr_error *e)

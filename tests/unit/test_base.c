@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include "check.h"
 
 #include "base/alloc.h"
@@ -91,11 +93,47 @@ static void file_commit_is_all_or_nothing(void **state)
   unlink(path);
 }
 
+static void only_files_are_written_over(void **state)
+{
+  (void)state;
+  gr_error e = { 0 };
+  gr_file *f = NULL;
+  char folder[] = "/tmp/graft-test-base-XXXXXX", path[64], link[64], pipe[64];
+  char *text = NULL;
+  size_t size = 0;
+  struct stat st;
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/file", folder);
+  snprintf(link, sizeof link, "%s/link", folder);
+  snprintf(pipe, sizeof pipe, "%s/pipe", folder);
+  assert_int_equal(gr_file_create(&f, folder, &e), GR_ERR_IO);
+  assert_non_null(strstr(e.text, "it is a folder"));
+  assert_int_equal(mkfifo(pipe, 0600), 0);
+  assert_int_equal(gr_file_create(&f, pipe, &e), GR_ERR_IO);
+  assert_non_null(strstr(e.text, "a device or pipe, not a file"));
+  assert_int_equal(symlink("file", link), 0);
+  assert_false(gr_file_same(path, link)); /* neither is there yet */
+  for (int i = 0; i < 2; i++) {
+    assert_ok(gr_file_create(&f, i ? link : path, &e), &e);
+    assert_ok(gr_file_write(f, i ? "new" : "old", 3, &e), &e);
+    assert_ok(gr_file_commit(f, &e), &e);
+  }
+  assert_true(gr_file_same(path, link));
+  assert_false(gr_file_same(path, pipe));
+  assert_true(lstat(link, &st) == 0 && S_ISLNK(st.st_mode));
+  assert_ok(gr_file_read(path, 100, &text, &size, &e), &e);
+  assert_string_equal(text, "new");
+  gr_free(text);
+  unlink(path), unlink(link), unlink(pipe);
+  assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(half_round_trips_every_value), cmocka_unit_test(half_rounds_to_nearest_even),   cmocka_unit_test(philox_known_answers),
-    cmocka_unit_test(pool_runs_every_job_once),     cmocka_unit_test(file_commit_is_all_or_nothing),
+    cmocka_unit_test(half_round_trips_every_value),  cmocka_unit_test(half_rounds_to_nearest_even),
+    cmocka_unit_test(philox_known_answers),          cmocka_unit_test(pool_runs_every_job_once),
+    cmocka_unit_test(file_commit_is_all_or_nothing), cmocka_unit_test(only_files_are_written_over),
   };
   return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

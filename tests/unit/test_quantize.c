@@ -271,7 +271,7 @@ static void what_cannot_be_quantized_is_refused_and_leaves_no_file(void **state)
   assert_refused(bad, out, GR_Q4_K, NULL, GR_ERR_NUMERIC, "use BF16");
   assert_int_equal(scratch_count(&dir), 2);
   assert_ok(gr_quantize_file(bad, out, GR_BF16, NULL, &e), &e);
-  assert_refused(in, out, GR_Q4_0, NULL, GR_ERR_USAGE, "exists and is kept");
+  assert_refused(in, out, GR_Q4_0, NULL, GR_ERR_USAGE, "exists already: --overwrite replaces it");
 
   seen s = { .stop_after = 3 };
   const gr_quantize_options stop = { .overwrite = true, .on_tensor = see, .ctx = &s };
