@@ -14,10 +14,26 @@ static const char chatml[] = "{%- for message in messages -%}\n"
                              "{{ '<|im_start|>assistant\\n' }}\n"
                              "{%- endif -%}\n";
 
-gr_status gr_template_builtin(gr_template **t, gr_error *e)
+/* For vocabularies without <|im_end|>, which would be letters there: nothing would tell a server that the turn is over. */
+static const char chatml_eos[] =
+    "{%- if not eos_token -%}\n"
+    "{{ raise_exception('the vocabulary has neither <|im_end|> nor EOS to end a turn with: only text can be trained') }}\n"
+    "{%- endif -%}\n"
+    "{%- for message in messages -%}\n"
+    "{{ '<|im_start|>' + message.role + '\\n' + (message.content or '') }}\n"
+    "{{- eos_token if message.role == 'assistant' else '<|im_end|>' }}{{ '\\n' }}\n"
+    "{%- endfor -%}\n"
+    "{%- if add_generation_prompt -%}\n"
+    "{{ '<|im_start|>assistant\\n' }}\n"
+    "{%- endif -%}\n";
+
+gr_status gr_template_builtin(gr_template **t, bool im_end, gr_error *e)
 {
-  return gr_template_parse(t, chatml, sizeof chatml - 1, "the built-in ChatML template", e);
+  if (im_end) return gr_template_parse(t, chatml, sizeof chatml - 1, "the built-in ChatML template", e);
+  return gr_template_parse(t, chatml_eos, sizeof chatml_eos - 1, "the built-in ChatML template with EOS at the end of assistant turns", e);
 }
+
+const char *gr_template_name(const gr_template *t) { return t->name; }
 
 /* --- Limits ------------------------------------------------------------------------------------------------------------------------ */
 

@@ -25,12 +25,16 @@ gr_status gr_template_parse(gr_template **t, const char *text, size_t n, const c
 void gr_template_free(gr_template *t); /* NULL is fine */
 
 /* The template that a model file carries: tokenizer.chat_template, or with a variant ("tool_use") tokenizer.chat_template.VARIANT.
- * A file without one gives the built-in ChatML template and *builtin true; a variant that the file has not is refused with the
- * names of those it has. */
+ * A file without one gives the built-in ChatML template (whose form depends on the vocabulary) and *builtin true; a variant that the file
+ * has not is refused with the names of those it has. */
 gr_status gr_template_from_gguf(gr_template **t, const gr_gguf *g, const char *variant, bool *builtin, gr_error *e);
 
-/* ChatML, for models that carry no template. The caller says that it was used. */
-gr_status gr_template_builtin(gr_template **t, gr_error *e);
+/* ChatML, for models that carry no template. The caller says that it was used. im_end: the vocabulary has the token <|im_end|>;
+ * without it assistant turns end with eos_token, and where there is none rendering is refused. */
+gr_status gr_template_builtin(gr_template **t, bool im_end, gr_error *e);
+
+/* What errors call it. */
+const char *gr_template_name(const gr_template *t);
 
 bool gr_template_has_generation(const gr_template *t); /* it has {% generation %} blocks: they decide what is trained */
 

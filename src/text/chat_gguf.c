@@ -19,6 +19,17 @@ static gr_status no_variant(const gr_gguf *g, const char *variant, gr_error *e)
   return status;
 }
 
+/* A file without a vocabulary does not say: true. */
+static bool has_im_end(const gr_gguf *g)
+{
+  const gr_gguf_kv *tokens = gr_gguf_find(g, "tokenizer.ggml.tokens");
+  if (!tokens) return true;
+  gr_gguf_strings it = gr_gguf_strings_of(tokens);
+  for (gr_gguf_str s; gr_gguf_strings_next(&it, &s);)
+    if (gr_gguf_str_is(s, "<|im_end|>")) return true;
+  return false;
+}
+
 gr_status gr_template_from_gguf(gr_template **t, const gr_gguf *g, const char *variant, bool *builtin, gr_error *e)
 {
   gr_buf key = { 0 }, name = { 0 };
@@ -32,7 +43,7 @@ gr_status gr_template_from_gguf(gr_template **t, const gr_gguf *g, const char *v
   if (status == GR_OK) status = gr_gguf_string(g, key.data, GR_GGUF_OPTIONAL, &text, e);
   if (status == GR_OK && !text.len) {
     *builtin = !variant;
-    status = variant ? no_variant(g, variant, e) : gr_template_builtin(t, e);
+    status = variant ? no_variant(g, variant, e) : gr_template_builtin(t, has_im_end(g), e);
   } else if (status == GR_OK) {
     status = gr_template_parse(t, text.data, text.len, name.data, e);
   }

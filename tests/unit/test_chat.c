@@ -318,6 +318,57 @@ static void templates_come_from_model_files(void **state)
   gr_buf_free(&bytes);
 }
 
+/* Without <|im_end|> in the vocabulary the assistant's turn ends with EOS; without either, nothing can end it. */
+static void builtin_template_ends_turns_with_what_there_is(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *token, *eos, *expected;
+  } cases[] = {
+    { "<|im_end|>", "</s>", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYes<|im_end|>\n" },
+    { "x", "</s>", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYes</s>\n" },
+    { "x", "", NULL },
+    { "x", NULL, NULL },
+  };
+  json_t *messages = parse("[{`role`: `user`, `content`: `Hi`}, {`role`: `assistant`, `content`: `Yes`}]");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    gr_buf bytes = { 0 };
+    gr_gguf *g;
+    gr_gguf_writer *w;
+    gr_template *t;
+    gr_rendered r;
+    gr_error e;
+    bool builtin;
+    gr_gguf_str tokens[] = { { "a", 1 }, { cases[i].token, strlen(cases[i].token) } };
+    assert_ok(gr_gguf_writer_create(&w, &e), &e);
+    gr_gguf_put_strs(w, "tokenizer.ggml.tokens", tokens, 2);
+    assert_ok(gr_gguf_writer_encode(w, &bytes, &e), &e);
+    gr_gguf_writer_free(w);
+    assert_ok(gr_gguf_open_memory(&g, bytes.data, bytes.len, "model.gguf", &e), &e);
+    assert_ok(gr_template_from_gguf(&t, g, NULL, &builtin, &e), &e);
+    assert_true(builtin);
+    gr_status s = gr_template_render(t, messages, &(gr_render_options){ .eos_token = cases[i].eos }, &r, &e);
+    if (cases[i].expected) {
+      assert_ok(s, &e);
+      assert_string_equal(r.text, cases[i].expected);
+      static const char *const ends[] = { "<|im_end|>", "</s>" };
+      gr_chat_spans spans = { 0 };
+      assert_ok(gr_chat_locate(t, messages, &(gr_render_options){ .eos_token = cases[i].eos }, &r, ends, 2, &spans, &e), &e);
+      assert_int_equal(spans.count, 1);
+      assert_true(spans.items[0].closed);
+      gr_chat_spans_free(&spans);
+      gr_rendered_free(&r);
+    } else {
+      assert_int_equal(s, GR_ERR_MISMATCH);
+      assert_non_null(strstr(e.text, "neither <|im_end|> nor EOS"));
+    }
+    gr_template_free(t);
+    gr_gguf_close(g);
+    gr_buf_free(&bytes);
+  }
+  json_decref(messages);
+}
+
 static void messages_must_be_objects(void **state)
 {
   (void)state;
@@ -344,6 +395,7 @@ int main(void)
     cmocka_unit_test(tool_arguments_may_be_parsed),
     cmocka_unit_test(generation_marks_travel_with_the_text),
     cmocka_unit_test(templates_come_from_model_files),
+    cmocka_unit_test(builtin_template_ends_turns_with_what_there_is),
     cmocka_unit_test(messages_must_be_objects),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
