@@ -73,6 +73,16 @@ bool gr_lora_match(const char *target, const char *name)
   return strncmp(target, name, n) == 0 && strcmp(name + n, ".weight") == 0;
 }
 
+static gr_status check_expression(const char *target, gr_error *e)
+{
+  regex_t re;
+  if (strncmp(target, "re:", 3) != 0) return GR_OK;
+  if (regcomp(&re, target + 3, REG_EXTENDED | REG_NOSUB) != 0)
+    return gr_fail(e, GR_ERR_USAGE, "the target module '%s': '%s' is not a regular expression (POSIX extended)", target, target + 3);
+  regfree(&re);
+  return GR_OK;
+}
+
 /* "attn_q, attn_k, ..." once each, for refusals. */
 static void list_targets(const gr_model *m, gr_buf *out)
 {
@@ -163,6 +173,7 @@ static gr_status choose_pairs(gr_lora *l, const gr_model *m, const gr_lora_optio
   size_t n_targets = o->n_targets ? o->n_targets : 1;
   for (size_t t = 0; t < n_targets; t++) {
     bool hit = false;
+    GR_TRY(check_expression(targets[t], e));
     for (size_t i = 0; i < m->n_linears && !hit; i++) hit = gr_lora_match(targets[t], m->linears[i].name);
     if (!hit) return unknown_target(m, targets[t], e);
   }

@@ -17,7 +17,7 @@ static const char usage[] = "usage: graft ops MODE [options]\n"
                             "  --full                   dear cases too\n"
                             "  --strict                 test: a case that any backend, not the CPU alone, lacks is a failure\n"
                             "  --seed N                 of all data (42)\n"
-                            "  -t, --threads N          perf: threads (every processor)\n"
+                            "  -t, --threads N          perf: threads (0, the default: every processor)\n"
                             "  --json                   one JSON object a line\n"
                             "  -v, --verbose            a line for each case\n";
 
@@ -30,7 +30,7 @@ static int choose_ops(gr_optest *o, const char *names, FILE *err)
     snprintf(name, sizeof name, "%.*s", (int)n, names);
     gr_op_id id = gr_op_find(name);
     if (id == GR_OP_NONE) {
-      fprintf(err, "there is no op '%s'; there are:", name);
+      fprintf(err, "graft: there is no op '%s'; there are:", name);
       for (int i = 1; i < GR_OP_COUNT; i++) fprintf(err, " %s", gr_op_name((gr_op_id)i));
       fputc('\n', err);
       return 2;
@@ -62,12 +62,13 @@ static int parse(gr_optest *o, int argc, char **argv, FILE *err)
     else if (is(arg, "-v", "--verbose")) o->verbose = true;
     else if (is(arg, "-o", "--op") || is(arg, "-b", "--backend") || is(arg, "--seed", NULL) || is(arg, "-t", "--threads")) {
       i++;
-      if (!value) return fprintf(err, "%s needs a value\n", arg), 2;
+      if (!value) return fprintf(err, "graft: %s needs a value\n", arg), 2;
       if (is(arg, "-o", "--op")) {
         if (choose_ops(o, value, err)) return 2;
       } else if (is(arg, "-b", "--backend")) o->backend = value;
-      else if (!parse_number(value, &n) || (is(arg, "-t", "--threads") && n > 1024))
-        return fprintf(err, "%s: '%s' is not a number\n", arg, value), 2;
+      else if (is(arg, "-t", "--threads") && (!parse_number(value, &n) || n > 1024))
+        return fprintf(err, "graft: %s takes 0 (one a processor) to 1024 threads, not '%s'\n", arg, value), 2;
+      else if (!parse_number(value, &n)) return fprintf(err, "graft: %s takes a whole number from 0 on, not '%s'\n", arg, value), 2;
       else if (is(arg, "--seed", NULL)) o->seed = n;
       else o->threads = (int)n;
     } else return fprintf(err, "graft: ops has no option '%s'\n%s", arg, usage), 2;

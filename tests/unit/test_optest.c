@@ -423,7 +423,8 @@ static void the_command_refuses_what_it_does_not_know(void **state)
   } calls[] = {
     { { "fly" }, 1, 2, "has no mode 'fly'" },
     { { "grad", "-o", "nope" }, 3, 2, "there is no op 'nope'" },
-    { { "grad", "--seed", "x" }, 3, 2, "not a number" },
+    { { "grad", "--seed", "x" }, 3, 2, "graft: --seed takes a whole number" },
+    { { "perf", "-t", "-1" }, 3, 2, "graft: -t takes 0 (one a processor) to 1024 threads" },
     { { "grad", "-o" }, 2, 2, "needs a value" },
     { { "grad", "--why" }, 2, 2, "has no option '--why'" },
     { { "test", "-b", "abacus" }, 3, 2, "no backend 'abacus'" },
