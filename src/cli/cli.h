@@ -14,6 +14,11 @@
 #include "cli/commands.def"
 #undef GR_COMMAND
 
+/* Flushes stdout, and remembers why when that fails. */
+void gr_cli_flush(void);
+/* The exit status of a command that ended with `status`: 1 and a sentence when it was 0 and not all of stdout could be written. */
+int gr_cli_end(int status);
+
 /* Prints an object as one line on stdout and drops the reference. */
 void gr_cli_json(json_t *object);
 /* A JSON string of bytes that need not be UTF-8: malformed ones become U+FFFD. */
@@ -24,6 +29,10 @@ int gr_cli_fail(const gr_error *e);
 
 /* Parses; on --help prints usage (one or more lines), then the options. Returns false when the command should return *status. */
 bool gr_cli_parse(const gr_arg *args, int argc, char **argv, gr_arg_words *words, const char *usage, int *status);
+
+/* A file's vocabulary, for commands that need no weights: vocabulary-only files will do, adapters are refused. *file and *t are
+ * the caller's to free, also after a failure. */
+gr_status gr_cli_vocabulary_open(const char *path, gr_gguf **file, gr_tokenizer **t, gr_error *e);
 
 /* A model with its adapters on the chosen backend: what generate, chat and eval open. */
 typedef struct gr_cli_model {
@@ -45,7 +54,7 @@ typedef struct gr_cli_model {
   { "-m --model", GR_ARG_TEXT, "FILE", "the model, a GGUF file", &(m).path, NULL },                                                        \
       { "--lora", GR_ARG_LIST, "FILE", "an adapter to apply; may be repeated", &(m).lora, NULL },                                          \
       { "--lora-scaled", GR_ARG_LIST, "FILE:SCALE", "an adapter times a scale", &(m).lora_scaled, NULL },                                  \
-      { "-t --threads", GR_ARG_INT, "N", "threads (default: one a processor)", &(m).threads, NULL },                                       \
+      { "-t --threads", GR_ARG_INT, "N", "threads (0, the default: one a processor)", &(m).threads, NULL },                                \
       { "-b --backend", GR_ARG_TEXT, "NAME", "where to compute (default cpu)", &(m).backend, NULL },                                       \
   {                                                                                                                                        \
     "--allow-ref", GR_ARG_FLAG, NULL, "let operations without a kernel run on the slow double reference", &(m).allow_ref, NULL             \
@@ -53,6 +62,9 @@ typedef struct gr_cli_model {
 
 gr_status gr_cli_model_open(gr_cli_model *m, gr_error *e);
 void gr_cli_model_close(gr_cli_model *m);
+
+/* Says on stderr that a text ended because the context was full. */
+void gr_cli_note_context(int32_t context);
 
 /* Ranges of -n and -c (0: not given). */
 gr_status gr_cli_check_lengths(int64_t predict, int64_t context, gr_error *e);

@@ -1,4 +1,5 @@
 /* graft chat: a conversation in the model's own chat template. One turn at a time; what both turns share stays in the cache. */
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,7 @@ static bool print_piece(void *ctx, int32_t id, const char *text, size_t n)
   const struct options *o = ctx;
   if (!o->json) {
     fwrite(text, 1, n, stdout);
-    fflush(stdout);
+    gr_cli_flush();
   }
   return !interrupted;
 }
@@ -99,6 +100,7 @@ static gr_status answer(struct chat *c, const gr_tokens *tokens, gr_error *e)
   if (o->json && s == GR_OK)
     gr_cli_json(json_pack("{s:s,s:O,s:i,s:s}", "role", "assistant", "content", said, "tokens", out.n_ids - out.n_prompt, "stop", out.stop));
   json_decref(said);
+  if (strcmp(out.stop, "context") == 0) gr_cli_note_context(gr_session_context(c->session));
   /* The session holds all but perhaps the last sampled token. */
   if (s == GR_OK) s = remember(c, tokens->ids, tokens->count, e);
   size_t held = (size_t)gr_session_length(c->session), extra = held > tokens->count ? held - tokens->count : 0;
@@ -140,6 +142,7 @@ static gr_status talk(struct chat *c, gr_error *e)
   for (;;) {
     if (terminal) fputs("> ", stderr);
     ssize_t n = getline(&line, &cap, stdin);
+    if (n <= 0 && ferror(stdin)) s = gr_fail_errno(e, errno, "read", "standard input");
     if (n <= 0) break;
     while (n && (line[n - 1] == '\n' || line[n - 1] == '\r')) n--;
     if (n == 0) continue;
@@ -158,7 +161,8 @@ static gr_status run(struct options *o, gr_error *e)
   gr_status s = c.messages ? gr_cli_check_lengths(o->n, o->context, e) : gr_fail_memory(e, 64);
   if (s == GR_OK) s = gr_cli_model_open(&o->m, e);
   if (s == GR_OK) s = gr_template_from_gguf(&c.chat_template, gr_model_file(o->m.model), NULL, &builtin, e);
-  if (s == GR_OK && builtin) fprintf(stderr, "note: the model has no chat template: the conversation is written as ChatML\n");
+  if (s == GR_OK && builtin)
+    fprintf(stderr, "note: the model has no chat template: the conversation is written by %s\n", gr_template_name(c.chat_template));
   if (s == GR_OK && o->system && json_array_append_new(c.messages, json_pack("{s:s,s:s}", "role", "system", "content", o->system)) < 0)
     s = gr_fail(e, GR_ERR_FORMAT, "the system message is not UTF-8 text");
   int32_t most = s == GR_OK ? gr_model_hparams(o->m.model)->context : 0;

@@ -12,7 +12,7 @@ struct options {
   const char *model, *format, *overlong, *color;
   gr_arg_list data;
   int64_t window, show;
-  bool train_on_inputs, pack, json;
+  bool train_on_inputs, pack, strict, json;
 };
 
 struct view {
@@ -174,7 +174,7 @@ static gr_status show(const struct view *v, int32_t window, gr_error *e)
   bool bad = gr_dataset_check(v->data, &fatal) != GR_OK;
   if (v->o->json) summary_json(v, &m, bad ? &fatal : NULL);
   else print_summary(v, &m);
-  fflush(stdout);
+  gr_cli_flush();
   fprintf(stderr, "%s\n", gr_dataset_notes(v->data));
   return bad ? gr_fail(e, fatal.status, "%s", fatal.text) : GR_OK;
 }
@@ -194,7 +194,11 @@ static gr_status choose_window(const struct options *o, const gr_gguf *g, int32_
   if (s != GR_OK) return s;
   int64_t chosen = o->window > 0 ? o->window : context < 2048 ? (int64_t)context : 2048;
   if (o->window == 0 || o->window < -1 || chosen < 2 || chosen > (1 << 24))
-    return gr_fail(e, GR_ERR_USAGE, "a window of %lld tokens is not possible: give at least 2 with -c", (long long)chosen);
+    return gr_fail(e, GR_ERR_USAGE, "a window of %lld tokens is not possible: give at least 2 with -c",
+                   (long long)(o->window == -1 ? chosen : o->window));
+  if ((uint64_t)chosen > context && o->strict)
+    return gr_fail(e, GR_ERR_USAGE, "the window of %lld tokens is longer than the model's context of %llu", (long long)chosen,
+                   (unsigned long long)context);
   if ((uint64_t)chosen > context)
     fprintf(stderr, "the window of %lld tokens is longer than the model's context of %llu\n", (long long)chosen,
             (unsigned long long)context);
@@ -239,11 +243,10 @@ static gr_status run(const struct options *o, gr_error *e)
   bool builtin = false;
   GR_TRY(data_options(o, &d, e));
   GR_TRY(choose_color(o, &v.color, e));
-  gr_status s = gr_gguf_open(&file, o->model, e); /* the vocabulary alone is enough */
-  if (s == GR_OK) s = gr_tokenizer_create(&tokenizer, file, e);
+  gr_status s = gr_cli_vocabulary_open(o->model, &file, &tokenizer, e);
   if (s == GR_OK) s = gr_template_from_gguf(&chat, file, NULL, &builtin, e);
   if (s == GR_OK) s = choose_window(o, file, &d.window, e);
-  if (s == GR_OK && builtin) fprintf(stderr, "the model has no chat template: conversations are written as ChatML\n");
+  if (s == GR_OK && builtin) fprintf(stderr, "the model has no chat template: conversations are written by %s\n", gr_template_name(chat));
   d.tokenizer = v.tokenizer = tokenizer;
   d.chat_template = chat;
   for (size_t i = 0; s == GR_OK && i < o->data.n; i++) s = gr_dataset_add(&data, o->data.items[i], &d, e);
@@ -269,6 +272,7 @@ int gr_cmd_data(int argc, char **argv)
     { "--overlong", GR_ARG_TEXT, "WHAT", "longer samples: truncate (default), drop, split", &o.overlong, NULL },
     { "--train-on-inputs", GR_ARG_FLAG, NULL, "train all tokens, not the assistant's alone", &o.train_on_inputs, NULL },
     { "--packing --pack", GR_ARG_FLAG, NULL, "several samples a window (default; --no-packing: one)", &o.pack, NULL },
+    { "--strict", GR_ARG_FLAG, NULL, "refuse what is otherwise a warning", &o.strict, NULL },
     { "--show", GR_ARG_INT, "N", "print the first N samples, the trained tokens coloured or in [[ ]]", &o.show, NULL },
     { "--color", GR_ARG_TEXT, "WHEN", "auto (default), always, never", &o.color, NULL },
     { "--json", GR_ARG_FLAG, NULL, "one JSON object a line on stdout", &o.json, NULL },

@@ -29,9 +29,12 @@ struct totals {
 
 static void print_totals(const struct options *o, const struct totals *t)
 {
+  bool none = t->tokens == 0; /* then there is no mean of it either */
   if (o->json)
-    gr_cli_json(json_pack("{s:f,s:f,s:I,s:I,s:f}", "loss", t->loss, "perplexity", exp(t->loss), "tokens", (json_int_t)t->tokens, "samples",
-                          (json_int_t)t->sequences, "standard_error", t->error));
+    gr_cli_json(json_pack("{s:o,s:o,s:I,s:I,s:f}", "loss", none ? json_null() : json_real(t->loss), "perplexity",
+                          none || !isfinite(exp(t->loss)) ? json_null() : json_real(exp(t->loss)), "tokens", (json_int_t)t->tokens,
+                          "samples", (json_int_t)t->sequences, "standard_error", t->error));
+  else if (none) printf("nothing was to be predicted in %zu sequences of one token\n", t->sequences);
   else
     printf("loss %.6f, perplexity %.4f, over %zu tokens in %zu %s\n", t->loss, exp(t->loss), t->tokens, t->sequences,
            o->ids ? "sequences" : "samples");
@@ -42,7 +45,7 @@ static void print_totals(const struct options *o, const struct totals *t)
 static gr_status choose_window(const struct options *o, int32_t *window, gr_error *e)
 {
   int32_t context = gr_model_hparams(o->m.model)->context;
-  if (o->window < 0 || o->window == 1 || o->window > 1 << 24)
+  if (o->window < -1 || o->window == 0 || o->window == 1 || o->window > 1 << 24)
     return gr_fail(e, GR_ERR_USAGE, "a window of %lld tokens is not possible: give at least 2 with -c", (long long)o->window);
   *window = o->window > 0 ? (int32_t)o->window : context < WINDOW_MAX ? context : WINDOW_MAX;
   if (*window > context && o->strict)
@@ -88,9 +91,8 @@ static gr_status evaluate(const struct options *o, const gr_dataset *d, int32_t 
                                .allow_ref = o->m.allow_ref };
   if (s == GR_OK) s = gr_step_plan(&step, o->m.model, NULL, &so, e);
   if (s == GR_OK) s = gr_heldout_run(&held, step, NULL, NULL, e);
-  if (s == GR_ERR_NUMERIC) {
-    size_t bad = 0;
-    gr_step_bad_samples(step, &bad, 1);
+  size_t bad = 0;
+  if (s == GR_ERR_NUMERIC && step && gr_step_bad_samples(step, &bad, 1) > 0) {
     const gr_sample *x = gr_dataset_at(d, bad);
     gr_error_context(e, "%s:%u", gr_dataset_path(d, x->file), x->line);
   }
@@ -126,7 +128,7 @@ struct sequences {
 };
 
 /* One line; blank ones are no sequence. */
-static gr_status read_line(struct sequences *q, const char *line, size_t number, gr_error *e)
+static gr_status read_line(struct sequences *q, const char *line, size_t number, int32_t vocab, gr_error *e)
 {
   size_t start = q->n;
   for (const char *p = line;;) {
@@ -136,6 +138,7 @@ static gr_status read_line(struct sequences *q, const char *line, size_t number,
     errno = 0;
     long v = strtol(p, &end, 10);
     if (end == p || errno || v < 0 || v > INT32_MAX) return gr_fail(e, GR_ERR_FORMAT, "line %zu: '%.20s' is not a token id", number, p);
+    if (v >= vocab) return gr_fail(e, GR_ERR_FORMAT, "line %zu: token id %ld is outside the vocabulary of %d", number, v, vocab);
     if (!gr_grow((void **)&q->ids, &q->cap, q->n + 1, sizeof *q->ids)) return gr_fail_memory(e, q->cap);
     q->ids[q->n++] = (int32_t)v;
     p = end;
@@ -148,7 +151,7 @@ static gr_status read_line(struct sequences *q, const char *line, size_t number,
   return GR_OK;
 }
 
-static gr_status read_sequences(struct sequences *q, const char *path, gr_error *e)
+static gr_status read_sequences(struct sequences *q, const char *path, int32_t vocab, gr_error *e)
 {
   char *text = NULL;
   size_t size = 0, number = 1;
@@ -157,7 +160,7 @@ static gr_status read_sequences(struct sequences *q, const char *path, gr_error 
   for (char *line = text; s == GR_OK && line < text + size; number++) {
     char *end = line + strcspn(line, "\n");
     *end = 0;
-    s = read_line(q, line, number, e);
+    s = read_line(q, line, number, vocab, e);
     line = end + 1;
   }
   gr_free(text);
@@ -205,7 +208,9 @@ static gr_status run_ids(const struct options *o, struct totals *t, gr_error *e)
 {
   struct sequences q = { 0 };
   gr_session *session = NULL;
-  gr_status s = read_sequences(&q, o->ids, e);
+  gr_status s = read_sequences(&q, o->ids, gr_model_hparams(o->m.model)->vocab, e);
+  if (s == GR_OK && q.longest < 2 && !o->per_token)
+    s = gr_fail(e, GR_ERR_FORMAT, "%s: there is nothing to predict: no line has two tokens", o->ids);
   float *nll = gr_calloc((size_t)q.longest, sizeof *nll);
   int32_t *greedy = gr_calloc((size_t)q.longest, sizeof *greedy), context = gr_model_hparams(o->m.model)->context;
   if (s == GR_OK && (!nll || !greedy)) s = gr_fail_memory(e, (size_t)q.longest * sizeof *nll);
@@ -244,7 +249,7 @@ static gr_status run(struct options *o, gr_error *e)
 
 int gr_cmd_eval(int argc, char **argv)
 {
-  struct options o = { .format = "auto", .overlong = "truncate" };
+  struct options o = { .format = "auto", .overlong = "truncate", .window = -1 };
   const gr_arg args[] = {
     GR_CLI_MODEL_ARGS(o.m),
     { "-d --data --dataset --val-file --eval-data", GR_ARG_LIST, "FILE", "held-out data, as train takes it; may be repeated", &o.data,

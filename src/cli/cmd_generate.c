@@ -30,7 +30,7 @@ static bool print_piece(void *ctx, int32_t id, const char *text, size_t n)
   const struct options *o = ctx;
   if (!o->json) {
     fwrite(text, 1, n, stdout);
-    fflush(stdout);
+    gr_cli_flush();
   }
   return !interrupted;
 }
@@ -80,6 +80,8 @@ static gr_status run(struct options *o, gr_error *e)
   else if (s == GR_OK)
     fprintf(stderr, "\n[%d prompt tokens, %.1f tok/s; %d generated, %.1f tok/s]\n", g.n_prompt, g.n_prompt / g.prompt_seconds,
             g.n_ids - g.n_prompt, g.n_ids > g.n_prompt ? (g.n_ids - g.n_prompt) / g.seconds : 0.0);
+  if (s == GR_OK && strcmp(g.stop, "context") == 0)
+    gr_cli_note_context(o->context > 0 ? (int32_t)o->context : gr_model_hparams(o->m.model)->context);
   gr_generation_free(&g);
   gr_free(prompt);
   return s;

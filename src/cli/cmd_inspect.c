@@ -74,6 +74,21 @@ static const char *template_kind(const gr_gguf *g, gr_error *note)
   return "understood";
 }
 
+/* What its user should know: of the chat template, the vocabulary, and weights that are no numbers. */
+static gr_status collect_notes(const gr_model *m, const gr_error *chat, json_t *notes, gr_error *e)
+{
+  gr_pool *pool = NULL;
+  gr_error weights = { 0 };
+  const char *of_tokenizer = gr_tokenizer_notes(gr_model_tokenizer(m));
+  GR_TRY(gr_pool_create(&pool, 0, e));
+  gr_gguf_check_finite(gr_model_file(m), pool, &weights);
+  gr_pool_free(pool);
+  const char *const all[] = { chat->text, of_tokenizer, weights.text };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (*all[i]) json_array_append_new(notes, gr_cli_json_text(all[i], strlen(all[i])));
+  return GR_OK;
+}
+
 static gr_status inspect_model(const struct options *o, gr_error *e)
 {
   gr_model *m = NULL;
@@ -83,15 +98,17 @@ static gr_status inspect_model(const struct options *o, gr_error *e)
   const gr_tokenizer *t = gr_model_tokenizer(m);
   gr_error note = { 0 };
   const char *chat = template_kind(g, &note);
-  json_t *types = json_object();
+  json_t *types = json_object(), *notes = json_array();
+  gr_status s = collect_notes(m, &note, notes, e);
   describe_types(g, types);
-  if (o->json) {
-    gr_cli_json(json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:b,s:s,s:s,s:s,s:O}", "file", o->path, "kind", "model",
-                          "architecture", gr_model_arch(m), "layers", hp->layers, "width", hp->width, "heads", hp->heads, "heads_kv",
-                          hp->heads_kv, "ff", hp->ff, "context", hp->context, "vocab", hp->vocab, "parameters",
-                          (json_int_t)gr_model_parameters(m), "tied", gr_model_tied(m), "tokenizer", gr_tokenizer_model(t), "pre",
-                          gr_tokenizer_pre(t), "chat_template", chat, "types", types));
-  } else {
+  if (s == GR_OK && o->json) {
+    gr_cli_json(json_pack("{s:o,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:b,s:s,s:s,s:s,s:O,s:O}", "file",
+                          gr_cli_json_text(o->path, strlen(o->path)), "kind", "model", "architecture", gr_model_arch(m), "layers",
+                          hp->layers, "width", hp->width, "heads", hp->heads, "heads_kv", hp->heads_kv, "ff", hp->ff, "context",
+                          hp->context, "vocab", hp->vocab, "parameters", (json_int_t)gr_model_parameters(m), "tied", gr_model_tied(m),
+                          "tokenizer", gr_tokenizer_model(t), "pre", gr_tokenizer_pre(t), "chat_template", chat, "types", types, "notes",
+                          notes));
+  } else if (s == GR_OK) {
     printf("model:        %s, %.2f million parameters, GGUF v%u in %d part%s, %.2f MB\n", gr_model_arch(m),
            (double)gr_model_parameters(m) / 1e6, gr_gguf_version(g), gr_gguf_part_count(g), gr_gguf_part_count(g) == 1 ? "" : "s",
            (double)gr_gguf_file_bytes(g) / 1e6);
@@ -101,13 +118,13 @@ static gr_status inspect_model(const struct options *o, gr_error *e)
            gr_tokenizer_pre(t), gr_model_tied(m) ? "tied" : "of its own");
     print_types(types);
     printf("chat template: %s\n", chat);
-    if (note.text[0]) printf("note:         %s\n", note.text);
-    if (gr_tokenizer_notes(t)[0]) printf("note:         %s\n", gr_tokenizer_notes(t));
+    for (size_t i = 0; i < json_array_size(notes); i++) printf("note:         %s\n", json_string_value(json_array_get(notes, i)));
   }
-  if (!o->json) print_file(g, o);
+  if (s == GR_OK && !o->json) print_file(g, o);
   json_decref(types);
+  json_decref(notes);
   gr_model_close(m);
-  return GR_OK;
+  return s;
 }
 
 /* Any base architecture will do here: with --base the fit is checked too. */
@@ -134,8 +151,8 @@ static gr_status inspect_adapter(const struct options *o, gr_error *e)
     if (p->rank > most) most = p->rank;
   }
   if (s == GR_OK && o->json) {
-    gr_cli_json(json_pack("{s:s,s:s,s:o,s:I,s:I,s:I,s:I,s:f,s:b}", "file", o->path, "kind", "adapter", "architecture",
-                          gr_cli_json_text(arch.data, arch.len), "pairs", (json_int_t)gr_adapter_count(a), "parameters",
+    gr_cli_json(json_pack("{s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:f,s:b}", "file", gr_cli_json_text(o->path, strlen(o->path)), "kind", "adapter",
+                          "architecture", gr_cli_json_text(arch.data, arch.len), "pairs", (json_int_t)gr_adapter_count(a), "parameters",
                           (json_int_t)parameters, "rank_min", (json_int_t)least, "rank_max", (json_int_t)most, "alpha", gr_adapter_alpha(a),
                           "fits_base", o->base != NULL));
   } else if (s == GR_OK) {

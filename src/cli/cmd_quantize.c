@@ -36,6 +36,8 @@ static gr_status run(struct options *o, gr_error *e)
       if (gr_quantize_has((gr_dtype)t)) strcat(strcat(list, list[0] ? ", " : ""), gr_dtype_name((gr_dtype)t));
     return gr_fail(e, GR_ERR_USAGE, "'%s' is not a type to quantize to; those are %s", o->words[2], list);
   }
+  if (o->threads < 0 || o->threads > 1024)
+    return gr_fail(e, GR_ERR_USAGE, "-t takes 0 (one a processor) to 1024 threads, not %lld", (long long)o->threads);
   gr_pool *pool = NULL;
   GR_TRY(gr_pool_create(&pool, (int)o->threads, e));
   const gr_quantize_options q = { .pool = pool, .overwrite = o->overwrite, .on_tensor = print_tensor, .ctx = o };
@@ -49,7 +51,7 @@ int gr_cmd_quantize(int argc, char **argv)
   struct options o = { 0 };
   const gr_arg args[] = {
     { "--overwrite", GR_ARG_FLAG, NULL, "replace an existing output", &o.overwrite, NULL },
-    { "-t --threads", GR_ARG_INT, "N", "threads (default: one a processor)", &o.threads, NULL },
+    { "-t --threads", GR_ARG_INT, "N", "threads (0, the default: one a processor)", &o.threads, NULL },
     { "--json", GR_ARG_FLAG, NULL, "one JSON object a tensor on stdout", &o.json, NULL },
     { 0 },
   };

@@ -78,10 +78,9 @@ static gr_status from_model(const struct options *o, struct render *r, gr_error 
   gr_gguf *file = NULL;
   gr_tokenizer *t = NULL;
   bool builtin = false;
-  gr_status s = gr_gguf_open(&file, o->model, e);
-  if (s == GR_OK) s = gr_tokenizer_create(&t, file, e);
+  gr_status s = gr_cli_vocabulary_open(o->model, &file, &t, e);
   if (s == GR_OK && !o->template_file) s = gr_template_from_gguf(&r->chat, file, o->variant, &builtin, e);
-  if (s == GR_OK && builtin) fprintf(stderr, "the model has no chat template: this is ChatML\n");
+  if (s == GR_OK && builtin) fprintf(stderr, "the model has no chat template: this is %s\n", gr_template_name(r->chat));
   gr_text_view b = gr_tokenizer_text(t, s == GR_OK ? gr_tokenizer_role(t, GR_ROLE_BOS) : -1);
   gr_text_view x = gr_tokenizer_text(t, s == GR_OK ? gr_tokenizer_role(t, GR_ROLE_EOS) : -1);
   if (s == GR_OK) s = copy_text(&r->bos, b.data, b.len, e);

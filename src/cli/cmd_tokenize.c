@@ -45,7 +45,7 @@ static gr_status decode(const struct options *o, const gr_tokenizer *t, const ch
     errno = 0;
     long v = strtol(p, &end, 10);
     if (end == p || errno || v < 0 || (size_t)v >= gr_tokenizer_vocab_size(t))
-      s = gr_fail(e, GR_ERR_USAGE, "'%.20s' is not a token id from 0 to %zu", p, gr_tokenizer_vocab_size(t) - 1);
+      s = gr_fail(e, o->text ? GR_ERR_USAGE : GR_ERR_FORMAT, "'%.20s' is not a token id from 0 to %zu", p, gr_tokenizer_vocab_size(t) - 1);
     else if (!gr_grow((void **)&ids, &cap, n + 1, sizeof *ids)) s = gr_fail_memory(e, cap);
     else ids[n++] = (int32_t)v;
     p = end;
@@ -62,12 +62,12 @@ static gr_status decode(const struct options *o, const gr_tokenizer *t, const ch
 static gr_status run(const struct options *o, gr_error *e)
 {
   if (!o->model) return gr_fail(e, GR_ERR_USAGE, "give the model with -m FILE");
+  if (o->text && o->file) return gr_fail(e, GR_ERR_USAGE, "give the text with -p TEXT or with -f FILE, not with both");
   gr_gguf *file = NULL;
   gr_tokenizer *t = NULL;
   char *text = NULL;
   size_t n = 0;
-  gr_status s = gr_gguf_open(&file, o->model, e); /* the vocabulary alone is enough: vocabulary-only files work */
-  if (s == GR_OK) s = gr_tokenizer_create(&t, file, e);
+  gr_status s = gr_cli_vocabulary_open(o->model, &file, &t, e);
   if (s == GR_OK && o->text) {
     n = strlen(o->text);
     text = gr_strdup(o->text);

@@ -1,3 +1,5 @@
+#include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -5,12 +7,27 @@
 #include "base/buf.h"
 #include "cli/cli.h"
 
+static int lost; /* errno of the first write to stdout that failed; later ones may succeed */
+
+void gr_cli_flush(void)
+{
+  if (fflush(stdout) != 0 && !lost) lost = errno;
+}
+
+int gr_cli_end(int status)
+{
+  gr_cli_flush();
+  if (!lost && !ferror(stdout)) return status;
+  if (status == 0) fprintf(stderr, "graft: cannot write standard output: %s\n", lost ? strerror(lost) : "a write failed");
+  return status ? status : 1;
+}
+
 void gr_cli_json(json_t *object)
 {
   char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
   if (line) puts(line);
   else fprintf(stderr, "graft: out of memory while writing JSON\n");
-  fflush(stdout);
+  gr_cli_flush();
   free(line);
   json_decref(object);
 }
@@ -37,7 +54,7 @@ json_t *gr_cli_json_text(const char *text, size_t n)
 
 int gr_cli_fail(const gr_error *e)
 {
-  fflush(stdout);
+  gr_cli_flush();
   fprintf(stderr, "graft: %s\n", e->text);
   return e->status == GR_ERR_USAGE ? 2 : 1;
 }
@@ -55,6 +72,16 @@ bool gr_cli_parse(const gr_arg *args, int argc, char **argv, gr_arg_words *words
   gr_args_print(args);
   *status = 0;
   return false;
+}
+
+gr_status gr_cli_vocabulary_open(const char *path, gr_gguf **file, gr_tokenizer **t, gr_error *e)
+{
+  gr_gguf_str type = { "", 0 };
+  GR_TRY(gr_gguf_open(file, path, e));
+  GR_TRY(gr_gguf_string(*file, "general.type", GR_GGUF_OPTIONAL, &type, e));
+  if (gr_gguf_str_is(type, "adapter"))
+    return gr_fail(e, GR_ERR_MISMATCH, "%s is an adapter and has no vocabulary: give the model it is for with -m", path);
+  return gr_tokenizer_create(t, *file, e);
 }
 
 static gr_status open_backends(gr_cli_model *m, gr_error *e)
@@ -85,6 +112,7 @@ static gr_status add_scaled(gr_cli_model *m, const char *text, gr_error *e)
   char *end = NULL;
   double scale = colon ? strtod(colon + 1, &end) : 0;
   if (!colon || end == colon + 1 || *end) return gr_fail(e, GR_ERR_USAGE, "--lora-scaled takes FILE:SCALE, not '%s'", text);
+  if (!isfinite((float)scale)) return gr_fail(e, GR_ERR_USAGE, "--lora-scaled takes FILE:SCALE with a finite scale, not '%s'", colon + 1);
   char *path = gr_strndup(text, (size_t)(colon - text));
   if (!path) return gr_fail_memory(e, strlen(text));
   gr_status s = add_adapter(m, path, scale, e);
@@ -95,7 +123,8 @@ static gr_status add_scaled(gr_cli_model *m, const char *text, gr_error *e)
 gr_status gr_cli_model_open(gr_cli_model *m, gr_error *e)
 {
   if (!m->path) return gr_fail(e, GR_ERR_USAGE, "give the model with -m FILE");
-  if (m->threads < 0 || m->threads > 1024) return gr_fail(e, GR_ERR_USAGE, "-t takes 1 to 1024 threads, not %lld", (long long)m->threads);
+  if (m->threads < 0 || m->threads > 1024)
+    return gr_fail(e, GR_ERR_USAGE, "-t takes 0 (one a processor) to 1024 threads, not %lld", (long long)m->threads);
   GR_TRY(open_backends(m, e));
   GR_TRY(gr_model_open(&m->model, m->path, e));
   m->adapters = gr_calloc(m->lora.n + m->lora_scaled.n, sizeof *m->adapters);
@@ -127,6 +156,11 @@ gr_cli_sampling gr_cli_sampling_defaults(void)
                             .top_p = p.top_p,
                             .min_p = p.min_p,
                             .repeat_penalty = p.repeat_penalty };
+}
+
+void gr_cli_note_context(int32_t context)
+{
+  fprintf(stderr, "note     the context of %d tokens is full: the text ends before -n was reached; -c sets another context\n", context);
 }
 
 gr_status gr_cli_check_lengths(int64_t predict, int64_t context, gr_error *e)

@@ -1,4 +1,6 @@
 /* graft COMMAND ...: finds the command, and says what there is. */
+#define _POSIX_C_SOURCE 200809L
+#include <fcntl.h>
 #include <string.h>
 
 #include "base/nearest.h"
@@ -24,20 +26,28 @@ static void print_usage(FILE *out)
   for (size_t i = 0; i < COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
 }
 
+/* A standard stream that was closed must not become the next file that is opened. It stays unusable, by the wrong direction. */
+static void guard_streams(void)
+{
+  for (int fd = 0; fd <= 2; fd++)
+    if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+}
+
 int main(int argc, char **argv)
 {
+  guard_streams();
   if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
     print_usage(argc < 2 ? stderr : stdout);
-    return argc < 2 ? 2 : 0;
+    return gr_cli_end(argc < 2 ? 2 : 0);
   }
   if (strcmp(argv[1], "--version") == 0) {
     printf("graft %s\n", GR_VERSION);
-    return 0;
+    return gr_cli_end(0);
   }
   const char *names[COMMANDS];
   for (size_t i = 0; i < COMMANDS; i++) {
     names[i] = commands[i].name;
-    if (strcmp(argv[1], names[i]) == 0) return commands[i].run(argc - 2, argv + 2);
+    if (strcmp(argv[1], names[i]) == 0) return gr_cli_end(commands[i].run(argc - 2, argv + 2));
   }
   const char *near = gr_nearest(argv[1], names, COMMANDS);
   if (near) fprintf(stderr, "graft: there is no command '%s'; did you mean '%s'?\n", argv[1], near);

@@ -116,7 +116,7 @@ gr_status gr_trainer_open_data(gr_trainer *t, gr_error *e)
   if (t->o.val_file.n) GR_TRY(read_data(t, &t->o.val_file, &t->heldout_data, e));
   gr_data_format format = gr_dataset_format(t->data);
   if (builtin && format != GR_DATA_TEXT && format != GR_DATA_PLAIN)
-    gr_trainer_note(t, "the model has no chat template: conversations are written as ChatML");
+    gr_trainer_note(t, "the model has no chat template: conversations are written by %s", gr_template_name(t->chat_template));
   GR_TRY(split(t, e));
   if (t->heldout_data) {
     size_t n = gr_dataset_count(t->heldout_data), *all = gr_calloc(n, sizeof *all);

@@ -66,17 +66,58 @@ ids=$("$graft" tokenize -m "$model" -p "$text")
 [ "$("$graft" tokenize -m "$model" -p '<|im_end|>' | wc -w)" -eq 1 ] && ok 'a control token is one token' || not_ok 'a control token is one token' ''
 [ "$("$graft" tokenize -m "$model" --no-control -p '<|im_end|>' | wc -w)" -gt 1 ] && ok 'or its letters' || not_ok 'or its letters' ''
 refused 2 'token id' 'an id outside the vocabulary' "$graft" tokenize -m "$model" -d -p '99999'
+echo 99999 >"$tmp/ids"
+refused 1 "'99999.*is not a token id" 'or in a file, which is data' "$graft" tokenize -m "$model" -d -f "$tmp/ids"
+refused 2 'with -p TEXT or with -f FILE, not with both' 'two texts' "$graft" tokenize -m "$model" -f "$tmp/ids" -p 1
+refused 1 'is an adapter and has no vocabulary: give the model it is for with -m' 'an adapter for a vocabulary' "$graft" tokenize -m "$adapter" -p x
+data=$root/models/teach.jsonl
+refused 1 'is an adapter and has no vocabulary' 'an adapter for the vocabulary of data' "$graft" data -m "$adapter" -d "$data"
+refused 2 'a window of 0 tokens is not possible' 'data in a window of nothing' "$graft" data -m "$model" -d "$data" -c 0
+refused 2 "window of 9999 tokens is longer than the model's context of [0-9]" 'data --strict' "$graft" data -m "$model" -d "$data" -c 9999 --strict
+refused 2 '0 \(one a processor\) to 1024 threads, not -1' 'threads below none' "$graft" generate -m "$model" -t -1 -p x
+refused 2 "0 \\(one a processor\\) to 1024 threads, not '-1'" 'threads below none, of ops' "$graft" ops perf -t -1
+refused 2 "there is no op 'nosuch'" 'an op that is none' "$graft" ops test -o nosuch
+refused 2 "0 \(one a processor\) to 1024 threads, not 4294967297" 'threads beyond 32 bits' "$graft" quantize x y Q8_0 -t 4294967297
+
+# What cannot be written or read is no success.
+lost() { # NAME PATTERN command...: exit 1 and one sentence
+  name=$1 pattern=$2; shift 2
+  timeout 60 "$@" >/dev/full 2>"$tmp/err" </dev/null; rc=$?
+  if [ $rc -eq 1 ] && [ "$(grep -cE "^graft: $pattern" "$tmp/err")" -eq 1 ]; then ok "$name"; else not_ok "$name" "exit $rc: $(head -c 200 "$tmp/err")"; fi
+}
+if [ -c /dev/full ]; then
+  lost 'inspect to a full disk' 'cannot write standard output: No space left' "$graft" inspect "$model"
+  lost 'inspect --json to a full disk' 'cannot write standard output: No space left' "$graft" inspect "$model" --json
+  lost 'help to a full disk' 'cannot write standard output: No space left' "$graft" --help
+  lost 'generate to a full disk' 'cannot write standard output: No space left' "$graft" generate -m "$model" -n 3 -p x
+fi
+"$graft" inspect "$model" >&- 2>"$tmp/err"; rc=$?
+[ $rc -eq 1 ] && grep -q '^graft: cannot write standard output' "$tmp/err" && ok 'a closed standard output' || not_ok 'a closed standard output' "exit $rc: $(cat "$tmp/err")"
+timeout 60 "$graft" chat -m "$model" <&- >"$tmp/out" 2>"$tmp/err"; rc=$?
+[ $rc -eq 1 ] && grep -q '^graft: cannot read standard input' "$tmp/err" && ok 'chat with standard input closed' || not_ok 'chat with standard input closed' "exit $rc: $(cat "$tmp/err")"
+
+# A weight that is no number: the end of a file of F32 is the end of its last tensor.
+golden=$root/tests/golden/llama.gguf
+cp "$golden" "$tmp/nan.gguf"
+printf '\377\377\377\377' | dd of="$tmp/nan.gguf" bs=1 seek=$(($(wc -c <"$golden") - 64)) conv=notrunc 2>/dev/null
+says "^note: .*tensor '.*' holds NaN or infinity, first at" 'inspect tells of weights that are no numbers' "$graft" inspect "$tmp/nan.gguf"
+says '"notes":\[".*holds NaN or infinity' 'inspect --json too' "$graft" inspect "$tmp/nan.gguf" --json
+says '"notes":\[\]' 'and of none where there are none' "$graft" inspect "$model" --json
 
 says '^Bram Tuckett lives' 'chat answers' "$graft" chat -m "$model" --temp 0 -n 20 -p 'Where does Bram Tuckett live?'
 says '"stop":"end"' 'chat --json stops at the end of the turn' "$graft" chat -m "$model" --temp 0 -n 40 --json -p 'Where does Bram Tuckett live?'
 a=$("$graft" generate -m "$model" --temp 0.9 -s 7 -n 24 -p 'Bram Tuckett' -t 1 2>/dev/null)
 b=$("$graft" generate -m "$model" --temp 0.9 -s 7 -n 24 -p 'Bram Tuckett' -t 2 2>/dev/null)
 [ -n "$a" ] && [ "$a" = "$b" ] && ok 'a seed gives one text, on 1 thread and on 2' || not_ok 'a seed gives one text' "$a | $b"
+"$graft" generate -m "$model" --temp 0 --ignore-eos -c 8 -n 100 -p 'Bram Tuckett' >/dev/null 2>"$tmp/err"
+grep -q '^note .*the context of 8 tokens is full' "$tmp/err" && ok 'a text that the context ends: said so' || not_ok 'a text that the context ends' "$(cat "$tmp/err")"
 c=$(printf 'Where does Bram Tuckett live?\nThank you.\nWhere does Bram Tuckett live?\n' | "$graft" chat -m "$model" --temp 0 -n 30 2>/dev/null)
 [ "$(printf '%s\n' "$c" | wc -l)" -ge 3 ] && ok 'a conversation goes on' || not_ok 'a conversation goes on' "$c"
 
 "$graft" quantize "$root/tests/golden/llama.gguf" "$tmp/q8.gguf" Q8_0 2>/dev/null && says 'Q8_0' 'quantize' "$graft" inspect "$tmp/q8.gguf" || not_ok 'quantize' ''
-refused 2 'exists' 'quantize keeps what exists' "$graft" quantize "$root/tests/golden/llama.gguf" "$tmp/q8.gguf" Q8_0
+refused 2 'exists already: --overwrite' 'quantize keeps what exists' "$graft" quantize "$root/tests/golden/llama.gguf" "$tmp/q8.gguf" Q8_0
+refused 1 'cannot create /nowhere/x.gguf' 'quantize into no folder' "$graft" quantize "$root/tests/golden/llama.gguf" /nowhere/x.gguf Q8_0
+grep -q '^\[' "$tmp/err" && not_ok 'which is found before the work' "$(head -n 1 "$tmp/err")" || ok 'which is found before the work'
 refused 2 'type' 'quantize to a type without an encoder' "$graft" quantize "$root/tests/golden/llama.gguf" "$tmp/x.gguf" IQ4_NL
 refused 1 'quantized already' 'quantize a quantized model' "$graft" quantize "$model" "$tmp/x.gguf" Q4_0
 [ ! -e "$tmp/x.gguf" ] && ok 'a refused quantize leaves no file' || not_ok 'a refused quantize leaves no file' ''
