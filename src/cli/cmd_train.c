@@ -24,7 +24,12 @@ static void catch_signals(void)
 {
   static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
   struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaction(numbers[i], &action, NULL);
+  struct sigaction before, ignore = { .sa_handler = SIG_IGN };
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    if (numbers[i] == SIGHUP && sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_IGN) continue; /* nohup */
+    sigaction(numbers[i], &action, NULL);
+  }
+  sigaction(SIGPIPE, &ignore, NULL); /* nobody reads any more: no reason to lose a run */
 }
 
 /* A word as a shell takes it. */
@@ -42,14 +47,26 @@ static void print_quoted(const char *word)
   fputc('\'', stderr);
 }
 
+/* An argument that sets this flag, under any of its names. */
+static bool is_flag(const char *typed, const char *field)
+{
+  char name[64];
+  size_t hyphens = strspn(typed, "-");
+  if (!hyphens) return false;
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(typed + hyphens, "="), typed + hyphens);
+  const gr_option_info *info = gr_train_option_find(name);
+  return info && strcmp(info->field, field) == 0;
+}
+
 static void print_how_to_go_on(int argc, char **argv)
 {
   bool resumes = false;
   fputs("go on    graft train", stderr);
   for (int i = 0; i < argc; i++) {
+    if (is_flag(argv[i], "overwrite")) continue;
     fputc(' ', stderr);
     print_quoted(argv[i]);
-    resumes |= strcmp(argv[i], "--resume") == 0;
+    resumes |= is_flag(argv[i], "resume");
   }
   fputs(resumes ? "\n" : " --resume\n", stderr);
 }

@@ -75,11 +75,16 @@ gr_status gr_train_command_parse(gr_train_command *c, int argc, char **argv, gr_
   if (c->help) return GR_OK;
   if (c->config) GR_TRY(gr_train_options_load(&c->o, c->config, e));
   gr_train_options_lists_from_flags(&c->o);
+  bool overwrite = c->o.overwrite, resume = c->o.resume; /* of the config */
   for (int i = 0; i < argc; i++) {
     if (is_config(argc, argv, &i, &c->config)) continue;
     if (strcmp(argv[i], "--json") == 0) c->json = true;
     else if (argv[i][0] != '-' || !argv[i][1]) return gr_fail(e, GR_ERR_USAGE, "'%s' is one argument too many", argv[i]);
     else GR_TRY(take_option(c, argc, argv, &i, e));
+  }
+  if (c->o.overwrite && c->o.resume && overwrite != resume) { /* a flag against the config: the flag wins */
+    c->o.overwrite = !overwrite;
+    c->o.resume = !resume;
   }
   return gr_train_options_check(&c->o, e);
 }

@@ -249,7 +249,7 @@ static gr_status read_content(const gr_gguf *g, const char *path, gr_lora *lora,
   if (s->baseline && s->n_baseline) GR_TRY(read_tensor(g, path, "baseline", GR_F64, s->baseline, s->n_baseline, e));
   GR_TRY(gr_gguf_u64(g, "graft.content.hash", GR_GGUF_REQUIRED, 0, UINT64_MAX, &hash, e));
   if (hash != content_hash(lora, gr_lora_values(lora), s, best))
-    return gr_fail(e, GR_ERR_FORMAT, "%s is damaged: what it holds is not what was written; delete it to go on from the one before", path);
+    return gr_fail(e, GR_ERR_FORMAT, "%s is damaged: what it holds is not what was written", path);
   return GR_OK;
 }
 

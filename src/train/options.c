@@ -9,7 +9,9 @@
 #include <yaml.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/nearest.h"
+#include "train/memory.h"
 #include "train/optim.h"
 
 static const gr_option_info infos[] = {
@@ -130,15 +132,24 @@ static gr_status add_text(gr_train_options *o, gr_string_list *l, const char *te
   return GR_OK;
 }
 
-/* A regular expression may hold commas: "re:" takes the rest of the text. */
-static gr_status add_names(gr_train_options *o, gr_string_list *l, const char *text, gr_error *e)
+static gr_status no_names(const char *where, gr_error *e)
 {
+  return gr_fail(e, GR_ERR_USAGE, "%starget_modules names nothing to adapt: name linears, or leave it out for all-linear", where);
+}
+
+static bool is_targets(const gr_option_info *info) { return strcmp(info->field, "target_modules") == 0; }
+
+/* A regular expression may hold commas: "re:" takes the rest of the text. */
+static gr_status add_names(gr_train_options *o, gr_string_list *l, const char *text, const char *where, gr_error *e)
+{
+  bool any = false;
   while (*text) {
     size_t n = strncmp(text, "re:", 3) == 0 ? strlen(text) : strcspn(text, ",");
     if (n) GR_TRY(add_text(o, l, text, n, e));
+    any |= n > 0;
     text += n + (text[n] == ',');
   }
-  return GR_OK;
+  return any ? GR_OK : no_names(where, e);
 }
 
 gr_status gr_train_options_set(gr_train_options *o, const gr_option_info *info, const char *text, const char *where, gr_error *e)
@@ -167,7 +178,7 @@ gr_status gr_train_options_set(gr_train_options *o, const gr_option_info *info, 
     return GR_OK;
   }
   case GR_OPTION_LIST:
-    if (strcmp(info->field, "target_modules") == 0) return add_names(o, to, text, e);
+    if (is_targets(info)) return add_names(o, to, text, where, e);
     return add_text(o, to, text, strlen(text), e);
   }
   return GR_OK;
@@ -191,11 +202,18 @@ static gr_status load_value(gr_train_options *o, yaml_document_t *doc, const gr_
     if (!item || item->type != YAML_SCALAR_NODE) return gr_fail(e, GR_ERR_USAGE, "%s%s takes a list of plain values", where, info->field);
     GR_TRY(gr_train_options_set(o, info, (const char *)item->data.scalar.value, where, e));
   }
-  return GR_OK;
+  return is_targets(info) && value->data.sequence.items.start == value->data.sequence.items.top ? no_names(where, e) : GR_OK;
+}
+
+static gr_status unknown_key(const char *name, const char *where, gr_error *e)
+{
+  gr_train_option_nearest(name, e);
+  return gr_error_context(e, "%.*s", (int)strlen(where) - 2, where); /* which ends in ": " */
 }
 
 static gr_status load_mapping(gr_train_options *o, yaml_document_t *doc, const char *path, gr_error *e)
 {
+  size_t lines[OPTIONS] = { 0 }; /* where each was set */
   yaml_node_t *root = yaml_document_get_root_node(doc);
   if (!root) return GR_OK; /* an empty file changes nothing */
   if (root->type != YAML_MAPPING_NODE) return gr_fail(e, GR_ERR_USAGE, "%s must be a mapping of option names to values", path);
@@ -205,40 +223,76 @@ static gr_status load_mapping(gr_train_options *o, yaml_document_t *doc, const c
     snprintf(where, sizeof where, "%.200s:%zu: ", path, key ? key->start_mark.line + 1 : 0);
     if (!key || !value || key->type != YAML_SCALAR_NODE) return gr_fail(e, GR_ERR_USAGE, "%sa key must be a plain word", where);
     const char *name = (const char *)key->data.scalar.value;
+    if (value->type == YAML_MAPPING_NODE)
+      return gr_fail(e, GR_ERR_USAGE, "%s'%s' holds a mapping, and options do not nest: write each on a line of its own, such as lora_r: 8",
+                     where, name);
     const gr_option_info *info = gr_train_option_find(name);
-    if (!info) {
-      gr_train_option_nearest(name, e);
-      where[strlen(where) - 2] = 0;
-      gr_error_context(e, "%s", where);
-      return GR_ERR_USAGE;
-    }
+    if (!info) return unknown_key(name, where, e);
+    size_t *line = &lines[info - infos];
+    if (*line) return gr_fail(e, GR_ERR_USAGE, "%s%s is set already in line %zu: keep one of them", where, info->field, *line);
+    *line = key->start_mark.line + 1;
     if (info->kind == GR_OPTION_LIST) ((gr_string_list *)(void *)((char *)o + info->offset))->n = 0;
     GR_TRY(load_value(o, doc, info, value, where, e));
   }
   return GR_OK;
 }
 
-gr_status gr_train_options_load(gr_train_options *o, const char *path, gr_error *e)
+static gr_status not_yaml(const yaml_parser_t *parser, const char *path, gr_error *e)
 {
-  FILE *f = fopen(path, "rb");
-  if (!f) return gr_fail_errno(e, errno, "open", path);
+  return gr_fail(e, GR_ERR_FORMAT, "%s:%zu: not YAML: %s", path, parser->problem_mark.line + 1,
+                 parser->problem ? parser->problem : "unreadable");
+}
+
+/* What a document of one mapping cannot show any more once it is loaded. */
+static gr_status check_events(yaml_parser_t *parser, const char *path, gr_error *e)
+{
+  gr_status s = GR_OK;
+  int documents = 0;
+  for (bool end = false; !end && s == GR_OK;) {
+    yaml_event_t event;
+    if (!yaml_parser_parse(parser, &event)) return not_yaml(parser, path, e);
+    size_t line = event.start_mark.line + 1;
+    end = event.type == YAML_STREAM_END_EVENT;
+    if (event.type == YAML_ALIAS_EVENT)
+      s = gr_fail(e, GR_ERR_USAGE, "%s:%zu: an alias ('*%s') is not taken: write the value itself", path, line,
+                  (const char *)event.data.alias.anchor);
+    else if (event.type == YAML_DOCUMENT_START_EVENT && ++documents > 1)
+      s = gr_fail(e, GR_ERR_USAGE, "%s:%zu: a second document begins: a config is one", path, line);
+    yaml_event_delete(&event);
+  }
+  return s;
+}
+
+/* Parses the text once with `document` false, to check it, then once more to take it. */
+static gr_status load_text(gr_train_options *o, const char *text, size_t n, bool document, const char *path, gr_error *e)
+{
   yaml_parser_t parser;
   yaml_document_t doc;
-  if (!yaml_parser_initialize(&parser)) {
-    fclose(f);
-    return gr_fail_memory(e, sizeof parser);
-  }
-  yaml_parser_set_input_file(&parser, f);
-  gr_status s;
-  if (!yaml_parser_load(&parser, &doc)) {
-    s = gr_fail(e, GR_ERR_FORMAT, "%s:%zu: not YAML: %s", path, parser.problem_mark.line + 1,
-                parser.problem ? parser.problem : "unreadable");
+  if (!yaml_parser_initialize(&parser)) return gr_fail_memory(e, sizeof parser);
+  yaml_parser_set_input_string(&parser, (const unsigned char *)text, n);
+  gr_status s = GR_OK;
+  if (!document) {
+    s = check_events(&parser, path, e);
+  } else if (!yaml_parser_load(&parser, &doc)) {
+    s = not_yaml(&parser, path, e);
   } else {
     s = load_mapping(o, &doc, path, e);
     yaml_document_delete(&doc);
   }
   yaml_parser_delete(&parser);
-  fclose(f);
+  return s;
+}
+
+gr_status gr_train_options_load(gr_train_options *o, const char *path, gr_error *e)
+{
+  enum { CONFIG_MAX = 16 << 20 };
+  char *text = NULL;
+  size_t n = 0;
+  GR_TRY(gr_file_read(path, CONFIG_MAX, &text, &n, e));
+  gr_status s = load_text(o, text, n, false, path, e);
+  if (s == GR_OK) s = load_text(o, text, n, true, path, e);
+  gr_free(text);
+  if (s == GR_OK && !(o->config = gr_arena_strndup(&o->arena, path, strlen(path)))) s = gr_fail_memory(e, strlen(path));
   return s;
 }
 
@@ -282,6 +336,7 @@ void gr_train_options_dump(const gr_train_options *o, bool bound_only, gr_buf *o
     case GR_OPTION_LIST: {
       const gr_string_list *l = at;
       gr_buf_putc(out, '[');
+      if (l->n == 0 && is_targets(i)) dump_text(out, "all-linear"); /* what none means */
       for (size_t k = 0; k < l->n; k++) {
         if (k) gr_buf_puts(out, ", ");
         dump_text(out, l->items[k]);
@@ -321,7 +376,8 @@ static gr_status check_words(const gr_train_options *o, gr_error *e)
     if (strcmp(o->report_to.items[i], "tensorboard") != 0 && strcmp(o->report_to.items[i], "none") != 0)
       return gr_fail(e, GR_ERR_USAGE, "report_to '%s' is not one of tensorboard, none; metrics.jsonl and metrics.csv are always written",
                      o->report_to.items[i]);
-  return GR_OK;
+  size_t bytes;
+  return o->max_memory ? gr_memory_parse(o->max_memory, &bytes, e) : GR_OK;
 }
 
 gr_status gr_train_options_check(const gr_train_options *o, gr_error *e)
@@ -333,7 +389,7 @@ gr_status gr_train_options_check(const gr_train_options *o, gr_error *e)
     { "learning_rate", o->learning_rate, 0, 1e6 },
     { "lr_min", o->lr_min, 0, o->learning_rate },
     { "warmup_ratio", o->warmup_ratio, 0, 1 },
-    { "warmup_steps", (double)o->warmup_steps, -1, 1e9 },
+    { "warmup_steps", o->warmup_steps == -1 ? 0 : (double)o->warmup_steps, 0, 1e9 },
     { "weight_decay", o->weight_decay, 0, 1e3 },
     { "adam_beta1", o->adam_beta1, 0, 0.999999 },
     { "adam_beta2", o->adam_beta2, 0, 0.9999999 },
@@ -354,5 +410,7 @@ gr_status gr_train_options_check(const gr_train_options *o, gr_error *e)
     { "logging_steps", (double)o->logging_steps, 1, 1e9 },
   };
   for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) GR_TRY(check_range(&ranges[i], e));
+  if (o->resume && o->overwrite)
+    return gr_fail(e, GR_ERR_USAGE, "--resume goes on with a run and --overwrite begins it anew: give one of them");
   return check_words(o, e);
 }

@@ -28,7 +28,8 @@ typedef struct gr_train_options {
 #define GR_TRAIN_OPTION(field, kind, role, names, value, preset, help) GR_FIELD_##kind field;
 #include "train/options.def"
 #undef GR_TRAIN_OPTION
-  gr_arena arena; /* owns every text */
+  const char *config; /* the YAML file that was loaded, or NULL */
+  gr_arena arena;     /* owns every text */
 } gr_train_options;
 
 typedef struct gr_option_info {
@@ -59,7 +60,8 @@ void gr_train_options_lists_from_flags(gr_train_options *o);
  * value, or several separated by commas for target_modules. where: "line 3 of run.yaml", for the sentence. */
 gr_status gr_train_options_set(gr_train_options *o, const gr_option_info *info, const char *text, const char *where, gr_error *e);
 
-/* Reads a YAML mapping of keys to scalars or lists of scalars. An unknown key is refused with the nearest one. Lists replace. */
+/* Reads a YAML mapping of keys to scalars or lists of scalars. Lists replace. Refused with their line: unknown keys (with the nearest
+ * one), options set twice, mappings inside, aliases, a second document. */
 gr_status gr_train_options_load(gr_train_options *o, const char *path, gr_error *e);
 
 /* Writes options as YAML that load() reads back to the same values: all of them, or those a checkpoint is bound to. */

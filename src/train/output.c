@@ -35,6 +35,14 @@ char *gr_output_beside(const char *output, const char *suffix)
   return NULL;
 }
 
+bool gr_output_file(const char *output, size_t i, char **path)
+{
+  static const char *const suffixes[] = { ".yaml", ".metrics.jsonl", ".metrics.csv" };
+  if (i > sizeof suffixes / sizeof *suffixes) return false;
+  *path = i ? gr_output_beside(output, suffixes[i - 1]) : gr_strdup(output);
+  return true;
+}
+
 gr_status gr_output_split(const char *output, gr_output_name *name, gr_error *e)
 {
   const char *slash = strrchr(output, '/');
@@ -46,9 +54,6 @@ gr_status gr_output_split(const char *output, gr_output_name *name, gr_error *e)
 
 gr_status gr_output_probe(const char *output, gr_error *e)
 {
-  struct stat st;
-  if (stat(output, &st) == 0 && !S_ISREG(st.st_mode))
-    return gr_fail(e, GR_ERR_IO, "cannot write %s: it is %s, not a file", output, S_ISDIR(st.st_mode) ? "a folder" : "a device or pipe");
   gr_file *probe = NULL;
   GR_TRY(gr_file_create(&probe, output, e));
   gr_file_abandon(probe);

@@ -12,6 +12,10 @@
 /* A path beside the output: without its ".gguf", with `suffix`. Caller frees; NULL when out of memory. */
 char *gr_output_beside(const char *output, const char *suffix);
 
+/* The files that a run writes and leaves: the adapter for i = 0, then those beside it; false when there is no i-th. Caller frees
+ * *path, which is NULL when out of memory. */
+bool gr_output_file(const char *output, size_t i, char **path);
+
 /* The folder of the output, and its name without ".gguf" (a view into `output`). *folder is freed by the caller. */
 typedef struct gr_output_name {
   char *folder;

@@ -131,6 +131,9 @@ static gr_status largest_window(gr_trainer *t, gr_lora *lora, int32_t *window, g
 static gr_status refuse(gr_trainer *t, gr_error *e)
 {
   double needed = (double)t->memory.peak / 1e6, limit = (double)t->memory.limit / 1e6;
+  char allowed[120];
+  if (t->o.max_memory) snprintf(allowed, sizeof allowed, "--max-memory %.60s allows %.1f MB", t->o.max_memory, limit);
+  else snprintf(allowed, sizeof allowed, "%.0f MB are allowed", limit);
   gr_memory_plan m = t->memory;
   for (int64_t rank = t->o.lora_r; rank >= 1; rank = t->o.init_adapter ? 0 : rank / 2) {
     gr_lora *lora = NULL;
@@ -146,14 +149,14 @@ static gr_status refuse(gr_trainer *t, gr_error *e)
     char lower_rank[32] = "";
     if (rank != t->o.lora_r) snprintf(lower_rank, sizeof lower_rank, " --lora-r %lld", (long long)rank);
     return gr_fail(e, GR_ERR_MEMORY,
-                   "this run needs %.0f MB and %.0f MB are allowed; it fits, in %.0f MB, with: -c %d --micro-batch-size 1 "
+                   "this run needs %.0f MB and %s; it fits, in %.0f MB, with: -c %d --micro-batch-size 1 "
                    "--gradient-checkpointing on%s",
-                   needed, limit, (double)m.peak / 1e6, window, lower_rank);
+                   needed, allowed, (double)m.peak / 1e6, window, lower_rank);
   }
   return gr_fail(e, GR_ERR_MEMORY,
-                 "this run needs %.0f MB and %.0f MB are allowed; even a window of %d with the lowest rank takes %.0f MB: allow more with "
+                 "this run needs %.0f MB and %s; even a window of %d with the lowest rank takes %.0f MB: allow more with "
                  "--max-memory, or use a smaller model",
-                 needed, limit, WINDOW_STEP, (double)m.peak / 1e6);
+                 needed, allowed, WINDOW_STEP, (double)m.peak / 1e6);
 }
 
 /* ---- choosing ---- */

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "text/utf8.h"
 #include "train/trainer_impl.h"
 
 void gr_trainer_emit(gr_trainer *t, gr_train_event *event)
@@ -38,20 +39,52 @@ void gr_trainer_watch_memory(gr_trainer *t)
 
 /* ---- output ---- */
 
+/* Which of the run's inputs a path is; NULL: none. */
+static const char *input_at(const gr_trainer *t, const char *path)
+{
+  const gr_gguf *g = gr_model_file(t->model);
+  for (int i = 0; i < gr_gguf_part_count(g); i++)
+    if (gr_file_same(path, gr_gguf_part_path(g, i))) return "model";
+  if (t->o.config && gr_file_same(path, t->o.config)) return "config";
+  for (size_t i = 0; i < t->o.data.n; i++)
+    if (gr_file_same(path, t->o.data.items[i])) return "training data";
+  for (size_t i = 0; i < t->o.val_file.n; i++)
+    if (gr_file_same(path, t->o.val_file.items[i])) return "held-out data";
+  return NULL;
+}
+
+/* What would be written over: never an input, and what else is there only when told so. */
+static gr_status check_files(const gr_trainer *t, bool checkpoints, gr_error *e)
+{
+  char *path;
+  bool keep = !t->o.overwrite && !t->o.resume && !checkpoints;
+  for (size_t i = 0; gr_output_file(t->o.output, i, &path); i++) {
+    if (!path) return gr_fail_memory(e, strlen(t->o.output));
+    const char *input = input_at(t, path);
+    gr_status s = GR_OK;
+    if (input) s = gr_fail(e, GR_ERR_USAGE, "%s is the %s of this run and would be written over: give another -o", path, input);
+    else if (keep && gr_file_exists(path))
+      s = gr_fail(e, GR_ERR_USAGE, "%s exists already: give another -o, --resume to go on with it, or --overwrite to replace it", path);
+    gr_free(path);
+    if (s != GR_OK) return s;
+  }
+  return GR_OK;
+}
+
 /* What an output and its checkpoints mean for this run: refused, begun anew, or gone on with. */
 static gr_status check_output(gr_trainer *t, uint64_t *newest, gr_error *e)
 {
   const gr_train_options *o = &t->o;
-  if (!o->output) return gr_fail(e, GR_ERR_USAGE, "give the adapter to write with -o FILE");
-  if (gr_file_exists(o->output) && !o->overwrite && !o->resume)
-    return gr_fail(e, GR_ERR_USAGE, "%s exists already: give another -o, --resume to go on with it, or --overwrite to replace it",
-                   o->output);
+  if (!o->output || !*o->output) return gr_fail(e, GR_ERR_USAGE, "give the adapter to write with -o FILE");
+  if (!gr_utf8_valid(o->output, strlen(o->output)))
+    return gr_fail(e, GR_ERR_USAGE, "the name of the output, %s, is not UTF-8: give another -o", o->output);
   uint64_t *steps = NULL;
   size_t n = 0;
   GR_TRY(gr_checkpoint_list(o->output, &steps, &n, e));
   *newest = n ? steps[n - 1] : 0;
   gr_free(steps);
   t->resuming = o->resume && n;
+  GR_TRY(check_files(t, n > 0, e));
   if (n && !o->resume && !o->overwrite)
     return gr_fail(
         e, GR_ERR_USAGE,
@@ -119,6 +152,22 @@ static gr_status make_state(gr_trainer *t, gr_error *e)
   return t->state.m && t->state.v && t->touched && (!t->n_held || t->state.best) ? GR_OK : gr_fail_memory(e, 3 * n * sizeof(float));
 }
 
+/* What to do about a checkpoint that cannot be read: the one before it, if there is one, is whole. */
+static void explain_damage(const gr_trainer *t, const char *path, gr_error *e)
+{
+  char why[sizeof e->text];
+  uint64_t *steps = NULL;
+  size_t n = 0;
+  gr_error ignored = { 0 };
+  memcpy(why, e->text, sizeof why);
+  if (gr_checkpoint_list(t->o.output, &steps, &n, &ignored) != GR_OK) return;
+  if (n > 1)
+    gr_fail(e, GR_ERR_FORMAT, "%s; delete %s, and --resume goes on from the checkpoint of step %llu", why, path,
+            (unsigned long long)steps[n - 2]);
+  else gr_fail(e, GR_ERR_FORMAT, "%s; there is no other checkpoint: --overwrite begins the run anew", why);
+  gr_free(steps);
+}
+
 static gr_status resume(gr_trainer *t, uint64_t newest, gr_error *e)
 {
   if (t->n_held) {
@@ -130,6 +179,7 @@ static gr_status resume(gr_trainer *t, uint64_t newest, gr_error *e)
   char *path = gr_checkpoint_path(t->o.output, newest);
   if (!path) return gr_fail_memory(e, strlen(t->o.output));
   gr_status s = gr_checkpoint_load(path, t->lora, &t->state, &t->identity, e);
+  if (s == GR_ERR_FORMAT) explain_damage(t, path, e);
   if (s == GR_OK && t->state.evaluations == 0) {
     gr_free(t->heldout.baseline); /* stopped before there was one */
     t->heldout.baseline = NULL;
@@ -148,7 +198,7 @@ static gr_status resume_nothing(gr_trainer *t, gr_error *e)
 {
   t->finished = gr_trainer_was_finished(t);
   if (t->finished) gr_trainer_note(t, "this run is finished: %s is its adapter", t->o.output);
-  else if (gr_file_exists(t->o.output) && !t->o.overwrite)
+  else if (gr_file_exists(t->o.output))
     return gr_fail(e, GR_ERR_MISMATCH,
                    "%s is the adapter of another run, and there is no checkpoint to go on from: give another -o, or --overwrite",
                    t->o.output);

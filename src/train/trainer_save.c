@@ -31,9 +31,10 @@ gr_status gr_trainer_write_config(gr_trainer *t, bool finished, gr_error *e)
   gr_file *f = NULL;
   char *path = gr_output_beside(t->o.output, ".yaml");
   first_line(t, finished, &text);
-  gr_buf_printf(&text, "# of Graft, on a base with hash %s; to repeat it: graft train --config FILE, with --overwrite or another -o\n",
-                t->identity.base_hash);
-  gr_train_options_dump(&t->o, false, &text);
+  gr_buf_printf(&text, "# of Graft, on a base with hash %s; to repeat it: graft train --config FILE -o ANOTHER\n", t->identity.base_hash);
+  gr_train_options o = t->o; /* what became of the output is this run's matter, not that of one like it */
+  o.overwrite = o.resume = false;
+  gr_train_options_dump(&o, false, &text);
   gr_status s = path && !text.failed ? gr_file_create(&f, path, e) : gr_fail_memory(e, text.len);
   if (s == GR_OK) {
     s = gr_file_write(f, text.data, text.len, e);

@@ -129,7 +129,78 @@ printf 'lora_r: 2\nlearning_rate: 0.5\ntarget_modules: [attn_q, attn_k]\nval-spl
 "$graft" train --config "$dir/good.yaml" -m "$model" -d "$dir/data.jsonl" -o "$dir/z.gguf" --max-steps 1 --lr 0.25 --target-modules attn_v --json >"$dir/json" 2>"$dir/err"
 check "flags win over the config, lists of flags replace the config's" sh -c "grep -q '^learning_rate: 0.25$' $dir/z.yaml && grep -q '^lora_r: 2$' $dir/z.yaml && grep -q \"^target_modules: \\['attn_v'\\]\" $dir/z.yaml"
 check "with nothing held out the loss is absent, not 0" grep -q '"eval_loss":null' "$dir/json"
+for broken in 'lora_r: 4
+lr: 1e-3
+learning_rate: 1e-4|bad.yaml:3: learning_rate is set already in line 2' 'lora_r: &r 4
+batch_size: *r|bad.yaml:2: an alias' 'lora_r: 4
+---
+lora_r: 8|bad.yaml:2: a second document begins' 'lora:
+  r: 8|bad.yaml:1: .lora. holds a mapping, and options do not nest' 'target_modules: []|bad.yaml:1: target_modules names nothing'; do
+  printf '%s\n' "${broken%%|*}" >"$dir/bad.yaml"
+  refused "a config with a fault: ${broken##*|}" 2 "${broken##*|}" train --config "$dir/bad.yaml"
+done
+refused "no target at all" 2 "target_modules names nothing to adapt" $t --target-modules ''
+refused "an expression that is none" 2 "'\(' is not a regular expression \(POSIX extended\)" $t --target-modules 're:('
+refused "--resume with --overwrite" 2 "--resume goes on .*--overwrite begins it anew" $t --resume --overwrite
+refused "a warmup below nothing: the least" 2 "warmup_steps must be at least 0, not -2" $t --warmup-steps -2
+refused "an empty output name" 2 "give the adapter to write with -o" $t -o ''
+refused "an output name that is not UTF-8" 2 "is not UTF-8: give another -o" $t -o "$dir/$(printf 'n\351')"
 [ -z "$(ls "$dir" | grep -e '^x\.' -e '\.tmp-')" ] && ok "refused runs leave nothing" || not_ok "refused runs leave nothing" "$(ls "$dir" | grep -e '^x\.' -e '\.tmp-')"
+
+# ---- what would be written over ----
+cp "$model" "$dir/base.gguf"
+cp "$dir/data.jsonl" "$dir/own.metrics.jsonl"
+printf 'max_steps: 1\n' >"$dir/conf.yaml"
+refused "the model is no output" 2 "base.gguf is the model of this run and would be written over: give another -o" $t -m "$dir/base.gguf" -o "$dir/base.gguf" --overwrite
+check "and is as it was" cmp "$model" "$dir/base.gguf"
+refused "nor under another name" 2 "is the model of this run" $t -m "$dir/base.gguf" -o "$dir/./base.gguf" --overwrite
+refused "nor is the config" 2 "conf.yaml is the config of this run" train --config "$dir/conf.yaml" -m "$model" $common -o "$dir/conf.gguf" --overwrite
+check "which is as it was" test "$(cat "$dir/conf.yaml")" = 'max_steps: 1'
+refused "nor is the data" 2 "own.metrics.jsonl is the training data of this run" $t -d "$dir/own.metrics.jsonl" -o "$dir/own.gguf" --overwrite
+refused "nor is what is held out" 2 "own.metrics.jsonl is the held-out data of this run" $t --val-file "$dir/own.metrics.jsonl" -o "$dir/own.gguf" --resume
+check "which are as they were" cmp "$dir/data.jsonl" "$dir/own.metrics.jsonl"
+refused "a file that stands where the run's own will is kept" 2 "own.metrics.jsonl exists already: give another -o, --resume.*--overwrite" $t -o "$dir/own.gguf"
+mkfifo "$dir/fifo.gguf"
+refused "an output that is a pipe" 1 "it is a device or pipe, not a file" $t -o "$dir/fifo.gguf" --overwrite
+train "$dir/real.gguf" --max-steps 1
+ln -s real.gguf "$dir/link.gguf"
+train "$dir/link.gguf" --max-steps 2 --overwrite
+check "an output that is a link to a file stays one, and the file is written" sh -c "test -h $dir/link.gguf && ! test -h $dir/real.gguf && $graft inspect $dir/link.gguf && ! cmp -s $dir/real.gguf $dir/a.gguf && test $(find "$dir/real.gguf" -newer "$dir/real.yaml" | wc -l) -eq 1"
+mkdir "$dir/side.yaml"
+refused "a folder where the config would go" 1 "cannot write .*side.yaml: it is a folder" $t -o "$dir/side.gguf" --overwrite
+rm -rf "$dir"/base.* "$dir"/own.* "$dir"/conf.* "$dir"/side.* "$dir"/fifo.* "$dir"/real.* "$dir"/link.*
+
+# ---- signals, pipes, leftovers ----
+(trap '' HUP; exec "$graft" train -m "$model" $common -o "$dir/hup.gguf" --max-steps 150 --save-steps 10 -t 2 >/dev/null 2>"$dir/err") & pid=$!
+while [ ! -e "$dir/hup.step-000010.checkpoint" ] && kill -0 $pid 2>/dev/null; do sleep 0.02; done
+kill -HUP $pid; wait $pid; rc=$?
+check "a run begun under nohup goes on when the terminal goes" test $rc -eq 0 -a -f "$dir/hup.gguf"
+"$graft" train -m "$model" $common -o "$dir/pipe.gguf" --max-steps 6 --json 2>"$dir/err" | head -n 1 >/dev/null
+check "nor does it end because nobody reads its events" test -f "$dir/pipe.gguf"
+"$graft" train -m "$model" $common -o "$dir/k.gguf" --max-steps 400 --save-steps 5 --save-total-limit 3 -t 2 >/dev/null 2>&1 & pid=$!
+while [ ! -e "$dir/k.step-000015.checkpoint" ] && kill -0 $pid 2>/dev/null; do sleep 0.02; done
+kill -KILL $pid; wait $pid 2>/dev/null
+check "a killed run leaves its lock and checkpoints" sh -c "test -f $dir/k.lock && test $(ls "$dir" | grep -c '^k.step-') -ge 2"
+newest=$(ls "$dir"/k.step-* | tail -n 1) before=$(ls "$dir"/k.step-* | tail -n 2 | head -n 1 | sed 's/.*step-0*\([0-9]*\).checkpoint/\1/')
+head -c 3000 "$newest" >"$dir/cut"; mv "$dir/cut" "$newest"
+again="train -m $model $common -o $dir/k.gguf --max-steps 400 --save-steps 5 --save-total-limit 3"
+refused "a truncated checkpoint: what to do" 1 "$(basename "$newest").*; delete .*$(basename "$newest"), and --resume goes on from the checkpoint of step $before" $again --resume
+rm "$newest"
+"$graft" $again --resume >/dev/null 2>"$dir/err"
+check "and that does, whoever held the lock" sh -c "grep -aq 'after step $before of 400' $dir/err && test -f $dir/k.gguf && ! test -e $dir/k.lock"
+"$graft" train -m "$model" $common -o "$dir/q.gguf" --max-steps 400 --save-steps 5 -t 2 --overwrite >/dev/null 2>"$dir/first" & pid=$!
+while [ ! -e "$dir/q.step-000005.checkpoint" ] && kill -0 $pid 2>/dev/null; do sleep 0.02; done
+kill -TERM $pid; wait $pid
+check "how to go on does not say --overwrite" sh -c "grep -a '^go on ' $dir/first | grep -qv -e --overwrite"
+check "nor does the config that repeats the run" grep -q '^overwrite: false$' "$dir/q.yaml"
+printf 'overwrite: true\n' >"$dir/over.yaml"
+"$graft" train --config "$dir/over.yaml" -m "$model" $common -o "$dir/q.gguf" --max-steps 400 --save-steps 5 --resume >/dev/null 2>"$dir/err"
+check "--resume wins over a config that overwrites" says "resumed from"
+cp "$dir/data.jsonl" "$dir/$(printf 'd\351.jsonl')"; echo '{"text": ""}' >>"$dir/$(printf 'd\351.jsonl')"
+"$graft" train -m "$model" -d "$dir/$(printf 'd\351.jsonl')" -c 64 -o "$dir/u.gguf" --max-steps 1 --json >"$dir/json" 2>"$dir/err"
+check "--json is JSON whatever files are called" sh -c "test $? -eq 0 && iconv -f UTF-8 -t UTF-8 $dir/json >/dev/null && grep -q \"^{.event.:.note.*d$(printf '\357\277\275').jsonl\" $dir/json && ! grep -aq 'out of memory' $dir/err"
+rm -f "$dir"/hup.* "$dir"/pipe.* "$dir"/k.* "$dir"/q.*
+
 if [ "$(id -u)" -ne 0 ]; then
   mkdir "$dir/locked"; chmod 555 "$dir/locked"
   refused "a folder that cannot be written" 1 "cannot create .*locked" $t -o "$dir/locked/x.gguf"
@@ -138,7 +209,7 @@ elif [ -d /proc/1 ]; then
 fi
 if [ -f "$fault" ]; then
   train "$dir/full.gguf" --max-steps 9 --save-steps 3 # the undisturbed run
-  cp "$dir/full.gguf" "$dir/full.bits"; rm -f "$dir"/full.gguf
+  cp "$dir/full.gguf" "$dir/full.bits"; rm -f "$dir"/full.[gym]*
   GRAFT_FAULT=io:8:ENOSPC+ GRAFT_FAULT_PATH=.checkpoint.tmp LD_PRELOAD=$fault "$graft" train -m "$model" $common -o "$dir/full.gguf" --max-steps 9 --save-steps 3 >/dev/null 2>"$dir/err"
   rc=$?
   check "no room for a checkpoint: exit 1, said so, the one before is whole" sh -c "test $rc -eq 1 && grep -aq '^graft: cannot write .*step-000006.*No space left' $dir/err && test -f $dir/full.step-000003.checkpoint && ! ls $dir | grep -q tmp-"
@@ -150,7 +221,8 @@ fi
 "$graft" plan -m "$model" $common --max-steps 12 --json >"$dir/json" 2>"$dir/err"
 check "plan: one line, with memory, time and placement" sh -c "test $(grep -c '"event":"plan"' "$dir/json") -eq 1 && grep -q '\"steps\":12' $dir/json && grep -q '\"peak_bytes\":[1-9]' $dir/json && grep -q '\"seconds\":' $dir/json && grep -q '\"placement\":\\[{\"backend\":\"cpu\"' $dir/json && grep -q '\"fallen\":\\[\\]' $dir/json"
 check "plan says the same to people" sh -c "$graft plan -m $model $common --max-steps 12 2>/dev/null | grep -q '12 optimizer steps'"
-refused "plan refuses what cannot fit" 1 "needs [0-9]+ MB and 1 MB are allowed" plan -m "$model" $common --max-memory 1M
+refused "plan refuses what cannot fit, and says the limit as it was typed" 1 "needs [0-9]+ MB and --max-memory 1M allows 1.0 MB" plan -m "$model" $common --max-memory 1M
+refused "a size that is none is refused before anything is opened" 2 "a size is a number with K, M, G or T.*'much'" plan -m /nowhere.gguf $common --max-memory much
 
 # ---- eval ----
 train "$dir/v.gguf" --max-steps 6 --val-file "$dir/data.jsonl" --json
@@ -174,5 +246,14 @@ refused "eval without data" 2 "give the data with -d FILE, or token ids" eval -m
 echo '1 2 x' >"$dir/bad.ids"
 refused "ids that are none: file and line" 1 "bad.ids: line 1: 'x' is not a token id" eval -m "$model" --ids "$dir/bad.ids"
 echo '1 2 100000' >"$dir/bad.ids"
-refused "an id outside the vocabulary" 2 "token id 100000 is outside the vocabulary of 112" eval -m "$model" --ids "$dir/bad.ids"
+refused "an id outside the vocabulary" 1 "bad.ids: line 1: token id 100000 is outside the vocabulary of 112" eval -m "$model" --ids "$dir/bad.ids"
+echo 7 >"$dir/bad.ids"
+refused "ids with nothing to predict" 1 "bad.ids: there is nothing to predict: no line has two tokens" eval -m "$model" --ids "$dir/bad.ids"
+"$graft" eval -m "$model" --ids "$dir/bad.ids" --per-token --json >"$dir/eval" 2>/dev/null
+check "with --per-token there is no loss either" sh -c "grep -q '\"greedy\"' $dir/eval && grep -q '\"loss\":null,\"perplexity\":null' $dir/eval"
+refused "a window of nothing" 2 "a window of 0 tokens is not possible: give at least 2 with -c" eval -m "$model" -d "$dir/data.jsonl" -c 0
+refused "eval of data without a sample" 1 "mute.jsonl.*nothing to learn" eval -m "$model" -d "$dir/mute.jsonl"
+refused "an adapter beyond all scale" 2 "--lora-scaled takes FILE:SCALE with a finite scale, not '1e39'" eval -m "$model" --lora-scaled "$dir/v.gguf:1e39" -d "$dir/data.jsonl" -c 64
+"$graft" eval -m "$model" --lora-scaled "$dir/v.gguf:3e38" -d "$dir/data.jsonl" -c 64 >/dev/null 2>"$dir/err"
+check "a loss that is no number in eval: exit 1, one sentence" sh -c "test $? -eq 1 && grep -aEq '^graft: .*finite' $dir/err"
 echo "1..$ran"

@@ -41,7 +41,7 @@ call $n ($(sed -n 's/^hit [a-z]* [0-9]* //p' "$dir/hit" | head -n 1)): $why"; co
     grep -q '^graft: ' "$dir/err" || continue
     failed=$((failed + 1))
     [ $((failed % $3)) -eq 0 ] || continue
-    run --resume >"$dir/log" 2>&1 && cmp -s "$w/k.gguf" "$dir/whole.gguf" || bad="$bad
+    run --resume --no-overwrite >"$dir/log" 2>&1 && cmp -s "$w/k.gguf" "$dir/whole.gguf" || bad="$bad
 after call $n: $(tail -n 1 "$dir/log")"
   done
   if [ -z "$bad" ] && [ $failed -gt 10 ]; then ok "each of $n calls of $1 fails with $2 in turn: $failed runs said why, all could be gone on with"

@@ -186,6 +186,20 @@ static void checkpoints_beside_an_output_are_found_and_dropped(void **state)
   scratch_close(&dir);
 }
 
+static void a_run_names_what_it_writes(void **state)
+{
+  (void)state;
+  static const char *const names[] = { "a/run.gguf", "a/run.yaml", "a/run.metrics.jsonl", "a/run.metrics.csv" };
+  char *path = NULL;
+  size_t n = 0;
+  for (; gr_output_file("a/run.gguf", n, &path); n++) {
+    assert_true(n < 4);
+    assert_string_equal(path, names[n]);
+    gr_free(path);
+  }
+  assert_int_equal(n, 4);
+}
+
 static void leftovers_of_the_dead_are_swept(void **state)
 {
   (void)state;
@@ -364,6 +378,7 @@ int main(void)
     cmocka_unit_test(checkpoints_hold_everything),
     cmocka_unit_test(a_foreign_or_damaged_checkpoint_is_refused_in_words),
     cmocka_unit_test(checkpoints_beside_an_output_are_found_and_dropped),
+    cmocka_unit_test(a_run_names_what_it_writes),
     cmocka_unit_test(leftovers_of_the_dead_are_swept),
     cmocka_unit_test(a_dumped_config_reads_back_the_same),
     cmocka_unit_test(values_out_of_range_are_refused),
