@@ -211,7 +211,9 @@ def add_hyperparameters(writer, config):
     if head_dim * config.num_attention_heads != config.hidden_size or kind in ("qwen3_moe", "gemma3_text", "gpt_oss"):
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
-    writer.add_rope_dimension_count(head_dim)
+    writer.add_rope_dimension_count(int(head_dim * rope_of(config).get("partial_rotary_factor", 1.0)))
+    if kind == "phi3":
+        writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
     add_rope_scaling(writer, rope_of(config), head_dim)
     if experts_of(config):
         add_experts(writer, config)

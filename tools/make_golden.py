@@ -28,87 +28,16 @@ import transformers
 from gguf import GGMLQuantizationType as Q
 
 import gguf_export as export
+from golden_cases import CASES, vocabulary
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
-CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-MERGES = ["t h", "h e", "i n", "e r", "a n", "r e", "o n", "Ġ t", "Ġ a", "th e", "Ġt he", "in g", "an d"]
-ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
-MLP = ["gate_proj", "up_proj", "down_proj"]
 MARGIN = 1e-3  # between the probabilities of the last expert chosen and the first not chosen, for every token and layer
 ROUTER_SPREAD = 1.0  # of the logits of experts, about
-
-LLAMA3_ROPE = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                   original_max_position_embeddings=64)
-
-
-def plain_rope(base):
-    return dict(rope_type="default", rope_theta=base)
-
-
-def expert_lora(modules, r, alpha, fused=("gate_up_proj",), parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"), **ranks):
-    """PEFT's configuration with twice the rank and alpha for what a GGUF holds as two tensors."""
-    return dict(target_modules=modules, target_parameters=list(parameters), r=r, lora_alpha=alpha,
-                rank_pattern={**{name: 2 * r for name in fused}, **ranks}, alpha_pattern={name: 2 * alpha for name in fused})
-
-
-# Alpha is never the rank, and no two cases adapt the same set. An epsilon of 1e-3 is large enough for a wrong one to show.
-CASES = {
-    "llama": dict(
-        config=transformers.LlamaConfig, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=96,
-        rms_norm_eps=1e-5, tie_word_embeddings=False, rope_parameters=plain_rope(10000.0),
-        pre="llama-bpe", lora=dict(target_modules=ATTENTION + MLP, r=4, lora_alpha=10), lengths=(13, 18),
-        adamw=dict(lr=0.004, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8), clip=1.0),
-    "llama-scaled": dict(  # Llama 3.1's RoPE scaling, every bias there can be, a single key head
-        config=transformers.LlamaConfig, hidden_size=32, num_attention_heads=2, num_key_value_heads=1, intermediate_size=64,
-        rms_norm_eps=2e-3, tie_word_embeddings=True, rope_parameters=LLAMA3_ROPE, attention_bias=True, mlp_bias=True,
-        pre="llama-bpe", lora=dict(target_modules=ATTENTION, r=3, lora_alpha=5), lengths=(41, 30),
-        adamw=dict(lr=0.004, weight_decay=0.05, betas=(0.9, 0.95), eps=1e-6), clip=0.5),
-    "qwen2": dict(  # another rank for q, and layer 0 adapted less than layer 1
-        config=transformers.Qwen2Config, hidden_size=64, num_attention_heads=4, num_key_value_heads=1, intermediate_size=64,
-        rms_norm_eps=1e-6, tie_word_embeddings=True, rope_parameters=plain_rope(1000000.0),
-        pre="qwen2", lora=dict(target_modules=r".*(0\.self_attn\.[qv]_proj|1\.self_attn\.[qv]_proj|1\.mlp\.(gate|down)_proj)", r=5, lora_alpha=3,
-                               rank_pattern={"q_proj": 2}), lengths=(11, 16),
-        adamw=dict(lr=0.004, weight_decay=0.3, betas=(0.85, 0.98), eps=1e-8), clip=1.5),
-    "qwen3": dict(  # heads of 24, so that q is wider than the model; three of them to a key head; the head is adapted too
-        config=transformers.Qwen3Config, hidden_size=48, num_attention_heads=3, num_key_value_heads=1, head_dim=24, intermediate_size=56,
-        rms_norm_eps=1e-3, tie_word_embeddings=False, rope_parameters=plain_rope(1000000.0),
-        pre="qwen2", lora=dict(target_modules=ATTENTION + ["up_proj", "down_proj", "lm_head"], r=6, lora_alpha=9), lengths=(17, 9),
-        adamw=dict(lr=0.004, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8), clip=1.0),
-    "llama-wide": dict(  # rows of 256: the matrices are random blocks of quantized types, and PyTorch runs what the gguf package decodes
-        config=transformers.LlamaConfig, hidden_size=256, num_attention_heads=4, num_key_value_heads=1, intermediate_size=256,
-        rms_norm_eps=1e-5, tie_word_embeddings=False, rope_parameters=plain_rope(10000.0),
-        pre="llama-bpe", lora=dict(target_modules=ATTENTION + MLP, r=2, lora_alpha=3), lengths=(7, 12),
-        adamw=dict(lr=0.004, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8), clip=1.0,
-        types={
-            "token_embd": Q.Q4_K, "output": Q.Q6_K,
-            "blk.0.attn_q": Q.Q4_K, "blk.0.attn_k": Q.Q5_K, "blk.0.attn_v": Q.Q6_K, "blk.0.attn_output": Q.Q3_K,
-            "blk.0.ffn_gate": Q.Q4_K, "blk.0.ffn_up": Q.Q2_K, "blk.0.ffn_down": Q.Q6_K,
-            "blk.1.attn_q": Q.Q8_0, "blk.1.attn_k": Q.IQ4_XS, "blk.1.attn_v": Q.Q4_1, "blk.1.attn_output": Q.Q5_0,
-            "blk.1.ffn_gate": Q.Q4_0, "blk.1.ffn_up": Q.Q5_1, "blk.1.ffn_down": Q.IQ4_NL,
-        }),
-    "qwen3moe": dict(  # eight experts, three of them a token; attention, experts and router adapted
-        config=transformers.Qwen3MoeConfig, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=24, intermediate_size=96,
-        moe_intermediate_size=32, num_experts=8, num_experts_per_tok=3, norm_topk_prob=True,
-        rms_norm_eps=1e-3, tie_word_embeddings=False, rope_parameters=plain_rope(1000000.0),
-        pre="qwen2", lora=expert_lora(ATTENTION, 4, 6, parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_proj", "mlp.gate.weight")),
-        lengths=(19, 14), adamw=dict(lr=0.004, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8), clip=1.0),
-}
 
 # Where a block's scale lies, and its minimum's with the ratio that gives decoded values of random codes a mean near zero.
 SCALE_AT = {Q.Q4_0: (0,), Q.Q8_0: (0,), Q.Q5_0: (0,), Q.IQ4_NL: (0,), Q.IQ4_XS: (0,), Q.Q3_K: (108,), Q.Q6_K: (208,),
             Q.Q4_1: (0, 2, -7.5), Q.Q5_1: (0, 2, -15.5), Q.Q2_K: (80, 82, 1.5), Q.Q4_K: (0, 2, 7.5), Q.Q5_K: (0, 2, 15.5)}
 MXFP4_SPREAD = 34.25**0.5  # of its codes, as they are tabled for a scale of 2^(e - 128)
-
-
-def vocabulary(pre):
-    """A valid byte-level vocabulary of 112: control tokens, the printable ASCII, newline, space, and a few merges."""
-    control = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    tokens = control + [chr(c) for c in range(33, 127)] + ["Ċ", "Ġ"] + [m.replace(" ", "") for m in MERGES]
-    kinds = [gguf.TokenType.CONTROL] * len(control) + [gguf.TokenType.NORMAL] * (len(tokens) - len(control))
-    return dict(pre=pre, tokens=tokens, types=kinds, merges=MERGES, bos=0, eos=2, pad=0, add_bos=False, chat_template=CHAT_TEMPLATE)
 
 
 def random_blocks(random, shape, quant, spread):
@@ -157,9 +86,13 @@ def random_weight(random, model, config, key, shape, common):
     if type(model.get_submodule(module)).__name__.endswith("TopKRouter"):
         return random_router(random, shape, common), ROUTER_SPREAD / shape[1] ** 0.5
     inputs = shape[-2] if config.model_type == "gpt_oss" and len(shape) == 3 else shape[-1]
+    if config.model_type == "gpt_oss" and kind == "experts" and last == "gate_up_proj":
+        inputs /= 9  # so that the clamps are met
     spread = {"q_proj": 1.2, "k_proj": 1.2, "embed_tokens": 0.5 * inputs**0.5}.get(kind, 1.0) / inputs**0.5
     value = random.normal(0, spread, shape)
-    return value + 0.35 * common if kind == "embed_tokens" and common is not None else value, spread
+    if kind == "embed_tokens":
+        value = (value + (0 if common is None else 0.35 * common)) / getattr(config, "embedding_multiplier", 1)
+    return value, spread
 
 
 def packed_weight(random, config, key, value, spread, types):
@@ -321,8 +254,8 @@ class Routing:
             hook.remove()
 
     def uneven(self):
-        """Some expert of every layer got no token, and some got most of them."""
-        return all(counts.min() == 0 and counts.max() > 2 * counts.mean() for counts in self.counts)
+        """Some expert of every layer got no token, and some half more than its share."""
+        return all(counts.min() == 0 and counts.max() > 1.5 * counts.mean() for counts in self.counts)
 
 
 def make_inputs(random, lengths, vocab):
@@ -442,10 +375,10 @@ def choose_inputs(random, case, config, base, adapted_model):
     raise AssertionError(f"no inputs are routed clearly: {with_adapter.margin} {with_adapter.counts}")
 
 
-def build(name, case, random):
+def build(case):
     shape = {k: v for k, v in case.items() if k not in ("config", "pre", "lora", "lengths", "adamw", "clip", "types", "fused_experts")}
     words = vocabulary(case["pre"])
-    config = case["config"](**dict(vocab_size=len(words["tokens"]), num_hidden_layers=2, max_position_embeddings=256) | shape)
+    config = case["config"](**dict(vocab_size=len(words["tokens"]), num_hidden_layers=2, max_position_embeddings=256, eos_token_id=2) | shape)
     implementations = dict(experts_implementation="eager") if export.experts_of(config) else {}
     attention = "eager" if config.model_type == "gpt_oss" else "sdpa"
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention, **implementations).eval()
@@ -453,7 +386,19 @@ def build(name, case, random):
     return words, model
 
 
-def check_rope(config, model):
+def check_special(config, model, inputs):
+    """That what is special to a case is really met in it."""
+    if config.model_type == "gpt_oss":
+        seen = []
+        for experts in (module for module in model.modules() if type(module).__name__.endswith("Experts")):
+            plain = experts._apply_gate
+            experts._apply_gate = lambda x, plain=plain: seen.append(x.detach().flatten(0, -2)) or plain(x)
+        run(model, inputs)
+        gate_up = torch.cat(seen)
+        for share in ((gate_up[:, ::2] > config.swiglu_limit), (gate_up[:, 1::2].abs() > config.swiglu_limit)):
+            assert 0.01 < share.double().mean() < 0.3, f"the clamps meet {share.double().mean()} of the values"
+    if getattr(config, "sliding_window", None):
+        assert min(np.bincount(inputs["segments"])) > config.sliding_window + 4
     if config.rope_parameters.get("rope_type") == "llama3":
         plain = config.rope_parameters["rope_theta"] ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
         divisors = export.llama3_divisors(config.rope_parameters, config.head_dim)
@@ -462,11 +407,10 @@ def check_rope(config, model):
 
 def make(name, case, folder):
     random = np.random.default_rng([ord(c) for c in name])
-    words, model = build(name, case, random)
+    words, model = build(case)
     config = model.config
     packed = random_weights(random, model, config, case.get("types"))
     state = {key: weight.numpy().copy() for key, weight in model.state_dict().items()}
-    check_rope(config, model)
     if not export.experts_of(config):  # the order of the first golden files: inputs before adapters
         inputs, base_nll, routing = choose_inputs(random, case, config, in_double(model), in_double(model))
     base = in_double(model)
@@ -474,6 +418,7 @@ def make(name, case, folder):
     exact_model = in_double(model)
     if export.experts_of(config):
         inputs, base_nll, routing = choose_inputs(random, case, config, base, exact_model)
+    check_special(config, copy.deepcopy(model.get_base_model()), inputs)
     exact = gradients(exact_model, inputs)
     worst = agree_with_float32(model, inputs, exact)
     uneven = attention_is_uneven(model, inputs)
@@ -511,7 +456,7 @@ def compare(fresh, kept):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare with the committed files instead of writing them")
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*CASES, []], help="these cases only")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="these cases only")
     arguments = parser.parse_args()
     cases = {name: CASES[name] for name in arguments.names or CASES}
     torch.set_num_threads(1)
