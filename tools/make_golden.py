@@ -425,7 +425,8 @@ def make(name, case, folder):
     assert uneven > 0.15, f"attention is too flat: {uneven}"
     assert relative(exact[1], base_nll) > 0.05, "the adapter must matter"
     pairs = lora_pairs(model, lambda w: w.detach().numpy().copy())
-    export.write_model(folder / f"{name}.gguf", config, state, words, f"golden {name}: random", packed)
+    title = name.replace("phi3", "phi 3")  # llama.cpp takes a model called phi3 for one with Phi-3's own tokens
+    export.write_model(folder / f"{name}.gguf", config, state, words, f"golden {title}: random", packed)
     export.write_adapter(folder / f"{name}-lora.gguf", config, pairs, case["lora"]["lora_alpha"], f"golden {name}: random adapter")
     with Routing(exact_model) as along:
         descent = curve(exact_model, inputs, case)
