@@ -63,15 +63,14 @@ static void print_types(json_t *types)
   putchar('\n');
 }
 
-static const char *template_kind(const gr_gguf *g, gr_error *note)
+static const char *template_kind(const gr_gguf *g, char *text, size_t size, gr_error *note)
 {
-  gr_gguf_str text = { "", 0 };
-  if (gr_gguf_string(g, "tokenizer.chat_template", GR_GGUF_OPTIONAL, &text, note) != GR_OK) return "broken";
-  if (!text.len) return "none (ChatML is used for conversations)";
   gr_template *t = NULL;
-  if (gr_template_parse(&t, text.data, text.len, "chat template", note) != GR_OK) return "broken";
+  bool builtin = false;
+  if (gr_template_from_gguf(&t, g, NULL, &builtin, note) != GR_OK) return "broken";
+  snprintf(text, size, "none (conversations are written by %s)", gr_template_name(t));
   gr_template_free(t);
-  return "understood";
+  return builtin ? text : "understood";
 }
 
 /* What its user should know: of the chat template, the vocabulary, and weights that are no numbers. */
@@ -97,7 +96,8 @@ static gr_status inspect_model(const struct options *o, gr_error *e)
   const gr_gguf *g = gr_model_file(m);
   const gr_tokenizer *t = gr_model_tokenizer(m);
   gr_error note = { 0 };
-  const char *chat = template_kind(g, &note);
+  char text[128];
+  const char *chat = template_kind(g, text, sizeof text, &note);
   json_t *types = json_object(), *notes = json_array();
   gr_status s = collect_notes(m, &note, notes, e);
   describe_types(g, types);

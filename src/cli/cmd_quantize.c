@@ -14,9 +14,9 @@ static bool print_tensor(void *ctx, const gr_quantize_tensor *t)
 {
   const struct options *o = ctx;
   if (o->json) {
-    gr_cli_json(json_pack("{s:s,s:s,s:s,s:s,s:b,s:b,s:I,s:I,s:f}", "event", "tensor", "name", t->name, "from", gr_dtype_name(t->from), "to",
-                          gr_dtype_name(t->to), "encoded", t->encoded, "fell_back", t->fell_back, "bytes_from", (json_int_t)t->bytes_from,
-                          "bytes_to", (json_int_t)t->bytes_to, "error", t->error));
+    gr_cli_json(json_pack("{s:s,s:o,s:s,s:s,s:b,s:b,s:I,s:I,s:f}", "event", "tensor", "name", gr_cli_json_text(t->name, strlen(t->name)),
+                          "from", gr_dtype_name(t->from), "to", gr_dtype_name(t->to), "encoded", t->encoded, "fell_back", t->fell_back,
+                          "bytes_from", (json_int_t)t->bytes_from, "bytes_to", (json_int_t)t->bytes_to, "error", t->error));
   } else {
     fprintf(stderr, "[%zu/%zu] %-36s %s", t->index + 1, t->count, t->name, gr_dtype_name(t->from));
     if (t->encoded)

@@ -3,7 +3,9 @@
 #include <signal.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "cli/train_run.h"
+#include "train/checkpoint.h"
 
 static volatile sig_atomic_t interrupted;
 
@@ -58,12 +60,16 @@ static bool is_flag(const char *typed, const char *field)
   return info && strcmp(info->field, field) == 0;
 }
 
-static void print_how_to_go_on(int argc, char **argv)
+static void print_how_to_go_on(const char *output, int argc, char **argv)
 {
-  bool resumes = false;
+  uint64_t *steps = NULL;
+  size_t n = 0;
+  gr_error ignored = { 0 };
+  bool saved = gr_checkpoint_list(output, &steps, &n, &ignored) == GR_OK && n > 0, resumes = !saved; /* else it begins anew */
+  gr_free(steps);
   fputs("go on    graft train", stderr);
   for (int i = 0; i < argc; i++) {
-    if (is_flag(argv[i], "overwrite")) continue;
+    if (saved && is_flag(argv[i], "overwrite")) continue;
     fputc(' ', stderr);
     print_quoted(argv[i]);
     resumes |= is_flag(argv[i], "resume");
@@ -105,7 +111,7 @@ int gr_cmd_train(int argc, char **argv)
     s = run(&c, &e);
   }
   if (s != GR_OK) status = gr_cli_fail(&e);
-  if (s == GR_ERR_CANCELLED) print_how_to_go_on(argc, argv);
+  if (s == GR_ERR_CANCELLED) print_how_to_go_on(c.o.output, argc, argv);
   gr_train_command_free(&c);
   return status;
 }

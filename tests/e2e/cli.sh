@@ -79,6 +79,14 @@ refused 2 "0 \\(one a processor\\) to 1024 threads, not '-1'" 'threads below non
 refused 2 "there is no op 'nosuch'" 'an op that is none' "$graft" ops test -o nosuch
 refused 2 "0 \(one a processor\) to 1024 threads, not 4294967297" 'threads beyond 32 bits' "$graft" quantize x y Q8_0 -t 4294967297
 
+# A model without a chat template, whose vocabulary has no <|im_end|>: EOS ends the assistant's turns, and data says so.
+golden=$root/tests/golden/llama.gguf
+head -n 1 "$data" >"$tmp/one.jsonl"
+LC_ALL=C sed 's/<|im_end|>/<|finish|>/g; s/tokenizer.chat_template/tokenizer.chat_templatX/' "$golden" >"$tmp/bare.gguf"
+says '^\[\[.*<[|]finish[|]>\]\]$' 'turns end with EOS where nothing else ends them' "$graft" data -m "$tmp/bare.gguf" -d "$tmp/one.jsonl" --show 1
+grep -q 'no chat template: conversations are written by the built-in ChatML template with EOS' "$tmp/err" && ok 'data says so' || not_ok 'data says so' "$(cat "$tmp/err")"
+says '^chat template: none .*with EOS' 'and so does inspect' "$graft" inspect "$tmp/bare.gguf"
+
 # What cannot be written or read is no success.
 lost() { # NAME PATTERN command...: exit 1 and one sentence
   name=$1 pattern=$2; shift 2
@@ -97,7 +105,6 @@ timeout 60 "$graft" chat -m "$model" <&- >"$tmp/out" 2>"$tmp/err"; rc=$?
 [ $rc -eq 1 ] && grep -q '^graft: cannot read standard input' "$tmp/err" && ok 'chat with standard input closed' || not_ok 'chat with standard input closed' "exit $rc: $(cat "$tmp/err")"
 
 # A weight that is no number: the end of a file of F32 is the end of its last tensor.
-golden=$root/tests/golden/llama.gguf
 cp "$golden" "$tmp/nan.gguf"
 printf '\377\377\377\377' | dd of="$tmp/nan.gguf" bs=1 seek=$(($(wc -c <"$golden") - 64)) conv=notrunc 2>/dev/null
 says "^note: .*tensor '.*' holds NaN or infinity, first at" 'inspect tells of weights that are no numbers' "$graft" inspect "$tmp/nan.gguf"

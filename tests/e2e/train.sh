@@ -193,13 +193,19 @@ while [ ! -e "$dir/q.step-000005.checkpoint" ] && kill -0 $pid 2>/dev/null; do s
 kill -TERM $pid; wait $pid
 check "how to go on does not say --overwrite" sh -c "grep -a '^go on ' $dir/first | grep -qv -e --overwrite"
 check "nor does the config that repeats the run" grep -q '^overwrite: false$' "$dir/q.yaml"
+cp "$dir/a.gguf" "$dir/early.gguf"
+"$graft" train -m "$model" $common --val-split 0 -o "$dir/early.gguf" --max-steps 400 -t 2 --overwrite >/dev/null 2>"$dir/first" & pid=$!
+while [ ! -e "$dir/early.lock" ] && kill -0 $pid 2>/dev/null; do :; done
+kill -TERM $pid; wait $pid
+if ls "$dir"/early.step-* >/dev/null 2>&1; then ok "stopped before there was anything to save # skip it was not stopped early enough"
+else check "stopped before there was anything to save: the same command begins anew" sh -c "grep -a '^go on ' $dir/first | grep -e --overwrite | grep -qv -e --resume && cmp -s $dir/a.gguf $dir/early.gguf"; fi
 printf 'overwrite: true\n' >"$dir/over.yaml"
 "$graft" train --config "$dir/over.yaml" -m "$model" $common -o "$dir/q.gguf" --max-steps 400 --save-steps 5 --resume >/dev/null 2>"$dir/err"
 check "--resume wins over a config that overwrites" says "resumed from"
 cp "$dir/data.jsonl" "$dir/$(printf 'd\351.jsonl')"; echo '{"text": ""}' >>"$dir/$(printf 'd\351.jsonl')"
 "$graft" train -m "$model" -d "$dir/$(printf 'd\351.jsonl')" -c 64 -o "$dir/u.gguf" --max-steps 1 --json >"$dir/json" 2>"$dir/err"
 check "--json is JSON whatever files are called" sh -c "test $? -eq 0 && iconv -f UTF-8 -t UTF-8 $dir/json >/dev/null && grep -q \"^{.event.:.note.*d$(printf '\357\277\275').jsonl\" $dir/json && ! grep -aq 'out of memory' $dir/err"
-rm -f "$dir"/hup.* "$dir"/pipe.* "$dir"/k.* "$dir"/q.*
+rm -f "$dir"/hup.* "$dir"/early.* "$dir"/pipe.* "$dir"/k.* "$dir"/q.*
 
 if [ "$(id -u)" -ne 0 ]; then
   mkdir "$dir/locked"; chmod 555 "$dir/locked"
