@@ -42,8 +42,8 @@ typedef struct gr_case_in {
   uint8_t leaf;
 } gr_case_in;
 
-/* Errors are C4's, per tensor: norm(a-b)/norm(b), and max|a-b| / rms(b). `seen` is the worst honest norm error met so far over all
- * rows, `defect` the smallest of a real defect (operands staged in half, a dropped tail): norm stands between the two. */
+/* Errors are C4's, per tensor and per slice: norm(a-b)/norm(b), and max|a-b| / rms(b). `seen` is the worst honest norm error met so far
+ * over all rows, `defect` the smallest of a real defect (operands staged in half, a dropped tail): norm stands between the two. */
 typedef struct gr_tolerance {
   double norm, max, seen, defect;
   /* Where the truth is 0 the result must be exactly 0; unless this is set, for results that are a difference of two sums which meet
@@ -61,6 +61,10 @@ enum {
 
 enum { GR_CASE_ZERO_SLICES = 8 };
 
+/* Which slice of output `out` an element belongs to (the expert that it was made by), -1: none. Errors are judged for each slice too, so
+ * that a small one cannot be wrong unseen beside large ones; one whose truth is 0 must be exactly 0 (C4). */
+typedef int64_t gr_case_slice(const gr_op_call *call, int out, const int64_t at[GR_DIMS]);
+
 typedef struct gr_case {
   const char *name;
   unsigned flags;
@@ -76,6 +80,7 @@ typedef struct gr_case {
     int64_t at;
   } zero[GR_CASE_ZERO_SLICES];
   int n_zero;
+  gr_case_slice *slice;   /* left NULL: the op's */
   gr_tolerance tolerance; /* left 0: the op's */
   /* The case must be refused with this status, in a sentence that holds `says`: by infer, or, with wants, by backward. */
   gr_status refuse;
@@ -85,7 +90,8 @@ typedef struct gr_case {
 
 typedef struct gr_case_sink {
   void (*add)(struct gr_case_sink *s, const gr_case *c);
-  gr_tolerance tolerance; /* the op's: set before the first case */
+  gr_tolerance tolerance; /* the op's, and its slices if it has any: set before the first case */
+  gr_case_slice *slice;
 } gr_case_sink;
 
 static inline void gr_case_add(gr_case_sink *s, const gr_case *c) { s->add(s, c); }

@@ -25,6 +25,7 @@ static void add(gr_case_sink *s, const gr_case *c)
   if (params && c->params) l->failed = !(d->params = copy(&l->arena, c->params, params));
   d->name = c->name ? gr_arena_strndup(&l->arena, c->name, strlen(c->name)) : "";
   if (!d->tolerance.norm) d->tolerance = s->tolerance;
+  if (!d->slice) d->slice = s->slice;
   if (!d->douts) d->douts = 1;
   for (int i = 0; i < GR_IN_MAX; i++) {
     gr_case_in *in = &d->in[i];

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "optest/internal.h"
 
 static const char *fault_of(double got, double want, double floor)
@@ -38,20 +39,80 @@ static void compare_one(gr_diff *d, sums *s, const gr_array *got, const gr_array
   if (difference > s->worst) s->worst = difference;
 }
 
+/* The errors that sums amount to, relative to the truth or the floor. */
+static void finish(gr_diff *d, const sums *s, double floor)
+{
+  double rms = s->n ? sqrt(s->truth / (double)s->n) : 0;
+  if (rms < floor) rms = floor;
+  if (rms > 0 && s->n) {
+    d->norm = sqrt(s->difference / (double)s->n) / rms;
+    d->max = s->worst / rms;
+  }
+}
+
+/* Goes through the elements in order:  for (at = { 0 }, more = not empty; more; more = next_element(at, ne)) */
+static bool next_element(int64_t at[GR_DIMS], const int64_t ne[GR_DIMS])
+{
+  for (int i = 0; i < GR_DIMS; i++) {
+    if (++at[i] < ne[i]) return true;
+    at[i] = 0;
+  }
+  return false;
+}
+
 gr_diff gr_compare(const gr_array *got, const gr_array *want, double floor)
 {
   gr_diff d = { .zero = true, .elements = gr_array_count(want) };
   sums s = { 0 };
-  int64_t at[GR_DIMS];
-  for (at[3] = 0; at[3] < want->ne[3]; at[3]++)
-    for (at[2] = 0; at[2] < want->ne[2]; at[2]++)
-      for (at[1] = 0; at[1] < want->ne[1]; at[1]++)
-        for (at[0] = 0; at[0] < want->ne[0]; at[0]++) compare_one(&d, &s, got, want, at, floor);
-  double rms = s.n ? sqrt(s.truth / (double)s.n) : 0;
-  if (rms < floor) rms = floor;
-  if (rms > 0 && s.n) {
-    d.norm = sqrt(s.difference / (double)s.n) / rms;
-    d.max = s.worst / rms;
-  }
+  int64_t at[GR_DIMS] = { 0 };
+  for (bool more = d.elements > 0; more; more = next_element(at, want->ne)) compare_one(&d, &s, got, want, at, floor);
+  finish(&d, &s, floor);
   return d;
+}
+
+typedef struct slice_sums {
+  gr_diff diff;
+  sums sums;
+} slice_sums;
+
+/* One past the highest slice that any element is in. */
+static int64_t count_slices(const gr_op_call *call, gr_case_slice *slice, int out, const gr_array *want)
+{
+  int64_t count = 0, at[GR_DIMS] = { 0 };
+  for (bool more = gr_array_count(want) > 0; more; more = next_element(at, want->ne)) {
+    int64_t n = slice(call, out, at);
+    if (n >= count) count = n + 1;
+  }
+  return count;
+}
+
+gr_status gr_compare_slices(const gr_op_call *call, gr_case_slice *slice, int out, const gr_array *got, const gr_array *want, double floor,
+                            gr_diff *worst, int64_t *number, gr_error *e)
+{
+  int64_t count = count_slices(call, slice, out, want), at[GR_DIMS] = { 0 };
+  *worst = (gr_diff){ .zero = true };
+  *number = -1;
+  if (!count) return GR_OK;
+  slice_sums *s = gr_calloc((size_t)count, sizeof *s);
+  if (!s) return gr_fail_memory(e, (size_t)count * sizeof *s);
+  for (int64_t i = 0; i < count; i++) s[i].diff.zero = true;
+  for (bool more = true; more; more = next_element(at, want->ne)) {
+    int64_t n = slice(call, out, at);
+    if (n >= 0) compare_one(&s[n].diff, &s[n].sums, got, want, at, floor);
+  }
+  for (int64_t i = 0; i < count; i++) {
+    gr_diff *d = &s[i].diff;
+    if (!s[i].sums.n) continue;
+    finish(d, &s[i].sums, floor);
+    if (d->zero && s[i].sums.worst > 0 && !d->fault) d->fault = "of a slice that must be exactly 0";
+    double max = fmax(worst->max, d->max);
+    bool farther = *number < 0 || (d->fault && !worst->fault) || (!worst->fault && d->norm > worst->norm);
+    if (farther) {
+      *worst = *d;
+      *number = i;
+    }
+    worst->max = max;
+  }
+  gr_free(s);
+  return GR_OK;
 }

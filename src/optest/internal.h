@@ -105,6 +105,10 @@ typedef struct gr_diff {
 
 /* floor: that of gr_tolerance. */
 gr_diff gr_compare(const gr_array *got, const gr_array *want, double floor);
+/* The same for each slice of output `out` by itself: those that are farthest off, *number being the slice that has the largest norm or the
+ * first fault. -1: there are no slices. */
+gr_status gr_compare_slices(const gr_op_call *call, gr_case_slice *slice, int out, const gr_array *got, const gr_array *want, double floor,
+                            gr_diff *worst, int64_t *number, gr_error *e);
 
 /* ---- report.c ---- */
 

@@ -375,14 +375,86 @@ static void wrong_memory_is_caught(void **state)
   test_catches((gr_kernel_row){ .op = GR_OP_add, .run = run_by_threads }, "7 threads give other bits");
 }
 
+/* Rows are slices, the second a million times smaller: an error that the whole cannot show. */
+static int64_t slice_rows(const gr_op_call *c, int out, const int64_t at[GR_DIMS])
+{
+  (void)c;
+  (void)out;
+  return at[1] - 1;
+}
+
+static void uneven_case(struct gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5 };
+  s->slice = slice_rows;
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 2, 4 }, .fill = GR_FILL_LIST(0, 0, 1e6, 1e6, 1, 1, 0, 0) },
+                                     { .ne = { 1 }, .fill = GR_FILL_LIST(0) } } });
+}
+
+static gr_status run_wrong_slice(gr_backend *b, const gr_op_call *c, gr_error *e)
+{
+  run_right(b, c, e);
+  *(float *)gr_array_at(&c->out[0], 1, 2, 0, 0) += 1e-3f;
+  return GR_OK;
+}
+
+static void a_wrong_slice_is_caught(void **state)
+{
+  (void)state;
+  gr_op add = *gr_op_get(GR_OP_add);
+  gr_optest_swap swap = { GR_OP_add, &add };
+  gr_optest o = only(GR_OP_add);
+  add.cases = uneven_case;
+  o.swap = &swap;
+  o.targets = &broken_target;
+  o.n_targets = 1;
+  broken_row = (gr_kernel_row){ .op = GR_OP_add, .name = "right", .run = run_right };
+  passes(gr_optest_test, &o, 5);
+  broken_row.run = run_wrong_slice;
+  fails(gr_optest_test, &o, "slice 1 of output 0 is off");
+}
+
+/* A slice whose truth is 0 stays exactly 0 even where a floor forgives the whole. */
+static void floor_case(struct gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .floor = 1 };
+  s->slice = slice_rows;
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 2, 4 }, .fill = GR_FILL_LIST(0, 0, 1, 1, 0, 0, 2, 2) },
+                                     { .ne = { 1 }, .fill = GR_FILL_LIST(0) } } });
+}
+
+static gr_status run_dust(gr_backend *b, const gr_op_call *c, gr_error *e)
+{
+  run_right(b, c, e);
+  *(float *)gr_array_at(&c->out[0], 1, 2, 0, 0) += 1e-30f;
+  return GR_OK;
+}
+
+static void a_slice_of_zeros_must_be_zero(void **state)
+{
+  (void)state;
+  gr_op add = *gr_op_get(GR_OP_add);
+  gr_optest_swap swap = { GR_OP_add, &add };
+  gr_optest o = only(GR_OP_add);
+  add.cases = floor_case;
+  o.swap = &swap;
+  o.targets = &broken_target;
+  o.n_targets = 1;
+  broken_row = (gr_kernel_row){ .op = GR_OP_add, .name = "dust", .run = run_dust };
+  fails(gr_optest_test, &o, "slice 1 of output 0 is off");
+}
+
 /* B4: gradients of 1.5e5 do not survive half, and no tolerance lets half or bfloat16 pass for float. */
 static void staging_in_half_is_caught(void **state)
 {
   (void)state;
   static const gr_op_id ops[] = {
-    GR_OP_matmul, GR_OP_out_prod, GR_OP_matmul_add,    GR_OP_out_prod_add,   GR_OP_rms_norm,    GR_OP_rms_norm_back,  GR_OP_rope,
-    GR_OP_glu,    GR_OP_glu_back, GR_OP_attention,     GR_OP_attention_back, GR_OP_head_loss,   GR_OP_head_loss_back, GR_OP_add,
-    GR_OP_mul,    GR_OP_scale,    GR_OP_get_rows_back, GR_OP_repeat,         GR_OP_repeat_back, GR_OP_cont,           GR_OP_dropout
+    GR_OP_matmul,         GR_OP_out_prod,    GR_OP_matmul_add, GR_OP_out_prod_add, GR_OP_rms_norm,       GR_OP_rms_norm_back,
+    GR_OP_rope,           GR_OP_glu,         GR_OP_glu_back,   GR_OP_attention,    GR_OP_attention_back, GR_OP_head_loss,
+    GR_OP_head_loss_back, GR_OP_add,         GR_OP_mul,        GR_OP_scale,        GR_OP_get_rows_back,  GR_OP_repeat,
+    GR_OP_repeat_back,    GR_OP_cont,        GR_OP_dropout,    GR_OP_route,        GR_OP_route_back,     GR_OP_matmul_id,
+    GR_OP_matmul_id_back, GR_OP_out_prod_id, GR_OP_combine,    GR_OP_combine_back, GR_OP_slice_back,     GR_OP_sigmoid,
+    GR_OP_sigmoid_back
   };
   for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
     test_catches((gr_kernel_row){ .op = ops[i], .run = run_half }, "is off");
@@ -458,6 +530,8 @@ int main(void)
     cmocka_unit_test(the_right_row_passes),
     cmocka_unit_test(wrong_kernels_are_caught),
     cmocka_unit_test(wrong_memory_is_caught),
+    cmocka_unit_test(a_wrong_slice_is_caught),
+    cmocka_unit_test(a_slice_of_zeros_must_be_zero),
     cmocka_unit_test(staging_in_half_is_caught),
     cmocka_unit_test(kernels_hold_references_to_account),
     cmocka_unit_test(the_command_refuses_what_it_does_not_know),
