@@ -53,10 +53,36 @@ static void cost(const gr_op_call *c, gr_cost *k)
 
 static void cases(gr_case_sink *s)
 {
+  static const int64_t sizes[][3] = { { 37, 3, 5 }, { 1, 1, 1 }, { 67, 1, 7 }, { 5, 8, 3 }, { 1030, 2, 3 }, { 64, 10, 1 } };
   s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-7, .defect = 2e-4 };
-  gr_case_in y = { .ne = { 37, 3, 5 }, .dim = { 0, 0, GR_DIM_TOKENS }, .grad = true };
-  gr_case_in weights = { .ne = { 3, 5 }, .dim = { 0, GR_DIM_TOKENS }, .grad = true };
-  gr_case_add(s, &(gr_case){ .in = { y, weights } });
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    gr_case_in y = { .ne = { sizes[i][0], sizes[i][1], sizes[i][2] }, .dim = { 0, 0, GR_DIM_TOKENS }, .grad = true };
+    gr_case_in weights = { .ne = { sizes[i][1], sizes[i][2] }, .dim = { 0, GR_DIM_TOKENS }, .grad = true };
+    gr_case_add(s, &(gr_case){ .in = { y, weights } });
+    weights.fill = gr_fill_uniform(0, 1), y.fill = gr_fill_normal(4e4);
+    gr_case_add(s, &(gr_case){ .name = "values to 1.5e5", .in = { y, weights } });
+  }
+  gr_case_in y = { .ne = { 37, 3, 5 }, .grad = true }, weights = { .ne = { 3, 5 }, .grad = true };
+  for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++) {
+    y.layout = (gr_layout)a, weights.layout = GR_LAYOUT_ROWS;
+    gr_case_add(s, &(gr_case){ .in = { y, weights } });
+    weights.layout = (gr_layout)a, y.layout = GR_LAYOUT_ROWS;
+    gr_case_add(s, &(gr_case){ .in = { y, weights } });
+  }
+  gr_case_add(s, &(gr_case){ .name = "a slot without weight",
+                             .in = { { .ne = { 9, 2, 3 }, .grad = true }, { .ne = { 2, 3 }, .fill = GR_FILL_LIST(1, 0), .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "tails",
+                             .flags = GR_CASE_NO_GRAD,
+                             .in = { { .ne = { 131, 4, 67 }, .dim = { 0, 0, GR_DIM_TOKENS } },
+                                     { .ne = { 4, 67 }, .dim = { 0, GR_DIM_TOKENS } } } });
+  gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF, .in = { { .ne = { 2048, 8, 512 } }, { .ne = { 8, 512 } } } });
+  weights.layout = y.layout = GR_LAYOUT_DENSE, weights.grad = y.grad = false;
+  gr_case_add(s, &(gr_case){ .in = { y, { .ne = { 2, 5 } } }, .refuse = GR_ERR_MISMATCH, .says = "one weight for each slot" });
+  gr_case_add(s, &(gr_case){ .in = { y, { .ne = { 3, 5 }, .dim = { 0, GR_DIM_TOKENS } } },
+                             .refuse = GR_ERR_MISMATCH,
+                             .says = "one weight for each slot" });
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 37, 3, 5, 2 } }, weights }, .refuse = GR_ERR_MISMATCH, .says = "one weight for each slot" });
+  gr_case_add(s, &(gr_case){ .in = { y, { .ne = { 3, 5 }, .dtype = GR_F16 } }, .refuse = GR_ERR_UNSUPPORTED, .says = "must be F32" });
 }
 
 gr_tensor *gr_combine(gr_graph *g, gr_tensor *y, gr_tensor *weights)

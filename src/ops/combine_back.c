@@ -50,10 +50,32 @@ static void cost(const gr_op_call *c, gr_cost *k)
 
 static void cases(gr_case_sink *s)
 {
+  static const int64_t sizes[][3] = { { 37, 3, 5 }, { 1, 1, 1 }, { 67, 1, 7 }, { 5, 8, 3 }, { 1030, 2, 3 }, { 131, 4, 67 } };
   s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-7, .defect = 2e-4 };
-  gr_case_in weights = { .ne = { 3, 5 }, .dim = { 0, GR_DIM_TOKENS } }, dout = { .ne = { 37, 5 }, .dim = { 0, GR_DIM_TOKENS } };
-  gr_case_add(s, &(gr_case){ .in = { weights, dout, { .ne = { 37, 3, 5 }, .dim = { 0, 0, GR_DIM_TOKENS } } } });
-  gr_case_add(s, &(gr_case){ .name = "weights not wanted", .in = { weights, dout } });
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    gr_case_in weights = { .ne = { sizes[i][1], sizes[i][2] }, .dim = { 0, GR_DIM_TOKENS } };
+    gr_case_in dout = { .ne = { sizes[i][0], sizes[i][2] }, .dim = { 0, GR_DIM_TOKENS } };
+    gr_case_in y = { .ne = { sizes[i][0], sizes[i][1], sizes[i][2] }, .dim = { 0, 0, GR_DIM_TOKENS } };
+    gr_case_add(s, &(gr_case){ .in = { weights, dout, y } });
+    gr_case_add(s, &(gr_case){ .name = "weights not wanted", .in = { weights, dout } });
+    dout.fill = gr_fill_normal(4e4);
+    gr_case_add(s, &(gr_case){ .name = "gradients to 1.5e5", .in = { weights, dout, y } });
+  }
+  gr_case_in x[3] = { { .ne = { 3, 5 } }, { .ne = { 37, 5 } }, { .ne = { 37, 3, 5 } } };
+  for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++)
+    for (int i = 0; i < 3; i++) {
+      gr_case c = { .name = "strided", .in = { x[0], x[1], x[2] } };
+      c.in[i].layout = (gr_layout)a, c.in[(i + 1) % 3].layout = GR_LAYOUT_ROWS;
+      gr_case_add(s, &c);
+    }
+  gr_case_add(s, &(gr_case){ .name = "a slot without weight",
+                             .in = { { .ne = { 2, 3 }, .fill = GR_FILL_LIST(1, 0) }, { .ne = { 9, 3 } }, { .ne = { 9, 2, 3 } } },
+                             .n_zero = 1,
+                             .zero = { { .dim = 1, .at = 1 } } });
+  gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF, .in = { { .ne = { 8, 512 } }, { .ne = { 2048, 512 } }, { .ne = { 2048, 8, 512 } } } });
+  gr_case_add(s, &(gr_case){ .in = { x[0], { .ne = { 37, 4 } } }, .refuse = GR_ERR_MISMATCH, .says = "differ in tokens" });
+  gr_case_add(s, &(gr_case){ .in = { x[0], x[1], { .ne = { 37, 2, 5 } } }, .refuse = GR_ERR_MISMATCH, .says = "is not what weights" });
+  gr_case_add(s, &(gr_case){ .in = { x[0], { .ne = { 37, 5 }, .dtype = GR_F16 } }, .refuse = GR_ERR_UNSUPPORTED, .says = "must be F32" });
 }
 
 gr_tensor *gr_combine_back(gr_graph *g, gr_tensor *weights, gr_tensor *dout, gr_tensor *y)

@@ -1,4 +1,4 @@
-/* Checks, references and cases that the ops over stacks of experts share. */
+/* Checks and references that the ops over stacks of experts share. */
 #include "ops/experts.h"
 
 gr_status gr_experts_check_ids(const char *op, const gr_tensor *ids, const gr_tensor *t, int tokens, bool slots, gr_error *e)
@@ -87,33 +87,4 @@ double gr_experts_bytes(const gr_array *w, const gr_array *ids)
 {
   int64_t pairs = gr_array_count(ids), experts = w->ne[2] < pairs ? w->ne[2] : pairs;
   return (double)gr_row_bytes(w->dtype, w->ne[0]) * (double)w->ne[1] * (double)experts;
-}
-
-/* ---- cases ---- */
-
-void gr_experts_prepare(gr_op_call *call)
-{
-  gr_experts_group(&call->in[GR_EXPERTS_IDS], &call->in[GR_EXPERTS_PERM], &call->in[GR_EXPERTS_OFFSETS]);
-}
-
-void gr_experts_case(gr_case *c, int64_t used, int64_t n, int64_t experts, gr_fill ids)
-{
-  c->in[GR_EXPERTS_IDS] = (gr_case_in){ .dtype = GR_I32, .ne = { used, n }, .dim = { 0, GR_DIM_TOKENS }, .fill = ids };
-  c->in[GR_EXPERTS_PERM] = (gr_case_in){ .dtype = GR_I32, .ne = { used, n }, .dim = { 0, GR_DIM_TOKENS }, .fill = gr_fill_count() };
-  c->in[GR_EXPERTS_OFFSETS] = (gr_case_in){ .dtype = GR_I32, .ne = { experts + 1 }, .fill = gr_fill_count() };
-  c->prepare = gr_experts_prepare;
-}
-
-int64_t gr_experts_slice_pairs(const gr_op_call *c, int out, const int64_t at[GR_DIMS])
-{
-  const gr_array *ids = &c->in[GR_EXPERTS_IDS];
-  (void)out;
-  return gr_experts_of(ids, at[1] + ids->ne[0] * at[2], c->in[GR_EXPERTS_OFFSETS].ne[0] - 1);
-}
-
-int64_t gr_experts_slice_stack(const gr_op_call *c, int out, const int64_t at[GR_DIMS])
-{
-  (void)c;
-  (void)out;
-  return at[2];
 }

@@ -38,9 +38,44 @@ double gr_experts_bytes(const gr_array *w, const gr_array *ids);
 
 /* Writes the grouping of the ids. */
 void gr_experts_prepare(gr_op_call *call);
-/* Fills inputs 2 to 4 of c: ids [used,n], n following the tokens, and room for their grouping. */
-void gr_experts_case(gr_case *c, int64_t used, int64_t n, int64_t experts, gr_fill ids);
-/* Errors by expert (C4): the slice that a row of the output belongs to. */
+
+/* Who goes where. */
+typedef struct gr_experts_routing {
+  const char *name;
+  int64_t used, n, experts;
+  gr_fill ids;
+  unsigned flags;
+} gr_experts_routing;
+
+/* Routing i of those that every op here is tried with; false past the end. */
+bool gr_experts_routing_get(int i, gr_experts_routing *r);
+
+/* One application of matmul_id, or of one of its gradients: matrices [k,m], x with `slots` rows a token. layout and fill are those of the
+ * gradient that arrives, or of x. */
+typedef struct gr_experts_shape {
+  gr_dtype type;
+  int64_t k, m, slots;
+  gr_layout layout, other; /* other: of out_prod_id's x, of the stack */
+  gr_fill fill;
+  gr_experts_routing routing;
+} gr_experts_shape;
+
+/* Fills inputs 0 and 1, parameters and what must be 0; ids and their grouping are there. */
+typedef void gr_experts_fit(gr_case *c, const gr_experts_shape *shape);
+
+void gr_experts_case(gr_case_sink *s, gr_experts_fit *fit, const gr_case *c, const gr_experts_shape *shape);
+/* Every routing with one row for all slots, one for each and one for some; every layout; and with `stack` every type of weight, long sums
+ * and rows. */
+void gr_experts_cases(gr_case_sink *s, gr_experts_fit *fit, bool stack);
+void gr_experts_refusals(gr_case_sink *s, gr_experts_fit *fit, bool stack);
+/* Shapes of models: the stack's own, and of an adapter's two. */
+void gr_experts_perf(gr_case_sink *s, gr_experts_fit *fit, bool stack);
+
+/* Tokens (along dimension `dim` of output 0) all of whose pairs go nowhere, and experts without pairs, must be exactly 0. */
+void gr_experts_zero_tokens(gr_case *c, const gr_experts_routing *r, int dim);
+void gr_experts_zero_experts(gr_case *c, const gr_experts_routing *r, int dim);
+
+/* Errors by expert (C4): of rows [.,k,n], one a pair, and of stacks [.,.,E]. */
 int64_t gr_experts_slice_pairs(const gr_op_call *c, int out, const int64_t at[GR_DIMS]);
 int64_t gr_experts_slice_stack(const gr_op_call *c, int out, const int64_t at[GR_DIMS]);
 

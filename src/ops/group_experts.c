@@ -31,10 +31,27 @@ static void cost(const gr_op_call *c, gr_cost *k)
 
 static void cases(gr_case_sink *s)
 {
-  static const struct gr_group_params four = { 4 };
   s->tolerance = (gr_tolerance){ .norm = 1e-30, .max = 1e-30, .defect = 1e-4 }; /* integers: exact */
-  gr_case_in ids = { .dtype = GR_I32, .ne = { 2, 3 }, .dim = { 0, GR_DIM_TOKENS }, .fill = GR_FILL_LIST(3, 0, 0, 2, -1, 3) };
-  gr_case_add(s, &(gr_case){ .params = &four, .in = { ids } });
+  gr_experts_routing r;
+  for (int i = 0; gr_experts_routing_get(i, &r); i++) {
+    struct gr_group_params p = { r.experts };
+    gr_case_add(s, &(gr_case){ .name = r.name,
+                               .params = &p,
+                               .in = { { .dtype = GR_I32, .ne = { r.used, r.n }, .dim = { 0, GR_DIM_TOKENS }, .fill = r.ids } } });
+    for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++)
+      gr_case_add(s, &(gr_case){ .name = "strided",
+                                 .params = &p,
+                                 .in = { { .dtype = GR_I32, .ne = { r.used, r.n }, .layout = (gr_layout)a, .fill = r.ids } } });
+  }
+  static const struct gr_group_params many = { 128 }, none = { 0 }, too_many = { INT32_MAX };
+  gr_case_in ids = { .dtype = GR_I32, .ne = { 8, 512 }, .dim = { 0, GR_DIM_TOKENS }, .fill = gr_fill_below(128) };
+  gr_case_add(s, &(gr_case){ .name = "training", .params = &many, .in = { ids } });
+  gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF, .params = &many, .in = { ids } });
+  gr_case_add(s, &(gr_case){ .params = &many, .in = { { .ne = { 8, 5 } } }, .refuse = GR_ERR_UNSUPPORTED, .says = "ids must be I32" });
+  gr_case_add(s, &(gr_case){ .params = &none, .in = { ids }, .refuse = GR_ERR_UNSUPPORTED, .says = "by 0 experts" });
+  gr_case_add(s, &(gr_case){ .params = &too_many, .in = { ids }, .refuse = GR_ERR_UNSUPPORTED, .says = "cannot be counted" });
+  ids.ne[2] = 2;
+  gr_case_add(s, &(gr_case){ .params = &many, .in = { ids }, .refuse = GR_ERR_UNSUPPORTED, .says = "[slots, tokens]" });
 }
 
 gr_tensor *gr_group_experts(gr_graph *g, gr_tensor *ids, int64_t experts)

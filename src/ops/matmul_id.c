@@ -64,18 +64,35 @@ static void cost(const gr_op_call *c, gr_cost *k)
 
 /* ---- cases ---- */
 
+static void fit(gr_case *c, const gr_experts_shape *x)
+{
+  const gr_experts_routing *r = &x->routing;
+  c->in[0] = (gr_case_in){ .dtype = x->type, .ne = { x->k, x->m, r->experts }, .layout = x->other, .grad = x->type == GR_F32 };
+  c->in[1] =
+      (gr_case_in){ .ne = { x->k, x->slots, r->n }, .dim = { 0, 0, GR_DIM_TOKENS }, .layout = x->layout, .fill = x->fill, .grad = true };
+  gr_experts_zero_tokens(c, r, 2);
+}
+
+static void refusals(gr_case_sink *s)
+{
+  static const double list[] = { 3, 0, 0, 2, -1, 3 };
+  gr_experts_shape x = { .k = 32, .m = 7, .slots = 2, .routing = { "", 2, 3, 4, gr_fill_values(list, 6), 0 } };
+  gr_experts_refusals(s, fit, true);
+  x.type = GR_Q4_0;
+  gr_experts_case(s, fit, &(gr_case){ .wants = 1, .refuse = GR_ERR_UNSUPPORTED, .says = "packed and frozen" }, &x);
+  x.type = GR_BF16;
+  gr_experts_case(s, fit, &(gr_case){ .wants = 3, .refuse = GR_ERR_UNSUPPORTED, .says = "packed and frozen" }, &x);
+  for (unsigned i = GR_EXPERTS_IDS; i <= GR_EXPERTS_OFFSETS; i++)
+    gr_experts_case(s, fit, &(gr_case){ .wants = 1u << i, .refuse = GR_ERR_UNSUPPORTED, .says = "integers" }, &x);
+}
+
 static void cases(gr_case_sink *s)
 {
-  gr_dtype type;
   s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 1e-6, .defect = 2e-4 };
-  for (int i = 0; gr_case_weight_type(i, &type); i++) {
-    int elems = gr_dtype_get(type)->block_elems;
-    int64_t k = elems == 1 ? 37 : elems == 32 ? 96 : 512;
-    gr_case c = { .in = { { .dtype = type, .ne = { k, 7, 4 }, .grad = type == GR_F32 },
-                          { .ne = { k, 1, 3 }, .dim = { 0, 0, GR_DIM_TOKENS }, .grad = true } } };
-    gr_experts_case(&c, 2, 3, 4, GR_FILL_LIST(3, 0, 0, 2, -1, 3));
-    gr_case_add(s, &c);
-  }
+  s->slice = gr_experts_slice_pairs;
+  gr_experts_cases(s, fit, true);
+  gr_experts_perf(s, fit, true);
+  refusals(s);
 }
 
 gr_tensor *gr_matmul_id(gr_graph *g, gr_tensor *w, gr_tensor *x, gr_tensor *ids, gr_tensor *perm, gr_tensor *offsets)

@@ -56,21 +56,33 @@ static void cost(const gr_op_call *c, gr_cost *k)
 
 /* ---- cases ---- */
 
+static void fit(gr_case *c, const gr_experts_shape *x)
+{
+  static const struct gr_slots_params slots[] = { { 0 }, { 1 }, { 2 }, { 3 }, { 4 }, { 5 }, { 6 }, { 7 }, { 8 } };
+  const gr_experts_routing *r = &x->routing;
+  c->params = &slots[x->slots];
+  c->in[0] = (gr_case_in){ .dtype = x->type, .ne = { x->k, x->m, r->experts }, .layout = x->other };
+  c->in[1] = (gr_case_in){ .ne = { x->m, r->used, r->n }, .dim = { 0, 0, GR_DIM_TOKENS }, .layout = x->layout, .fill = x->fill };
+  gr_experts_zero_tokens(c, r, 2);
+}
+
+static void refusals(gr_case_sink *s)
+{
+  static const double list[] = { 3, 0, 0, 2, -1, 3 };
+  gr_experts_shape x = { .k = 32, .m = 7, .slots = 0, .routing = { "", 2, 3, 4, gr_fill_values(list, 6), 0 } };
+  gr_experts_refusals(s, fit, true);
+  gr_experts_case(s, fit, &(gr_case){ .refuse = GR_ERR_MISMATCH, .says = "0 rows a token" }, &x);
+  x.slots = 3;
+  gr_experts_case(s, fit, &(gr_case){ .refuse = GR_ERR_MISMATCH, .says = "3 rows a token" }, &x);
+}
+
 static void cases(gr_case_sink *s)
 {
-  gr_dtype type;
-  static const struct gr_slots_params slots[] = { { 1 }, { 2 } };
   s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 1e-6, .defect = 2e-4 };
-  for (int i = 0; gr_case_weight_type(i, &type); i++) {
-    int elems = gr_dtype_get(type)->block_elems;
-    int64_t k = elems == 1 ? 37 : elems == 32 ? 96 : 512;
-    for (int f = 0; f < 2; f++) {
-      gr_case c = { .params = &slots[f],
-                    .in = { { .dtype = type, .ne = { k, 7, 4 } }, { .ne = { 7, 2, 3 }, .dim = { 0, 0, GR_DIM_TOKENS } } } };
-      gr_experts_case(&c, 2, 3, 4, GR_FILL_LIST(3, 0, 0, 2, -1, 3));
-      gr_case_add(s, &c);
-    }
-  }
+  s->slice = gr_experts_slice_pairs;
+  gr_experts_cases(s, fit, true);
+  gr_experts_perf(s, fit, true);
+  refusals(s);
 }
 
 gr_tensor *gr_matmul_id_back(gr_graph *g, gr_tensor *w, gr_tensor *dy, gr_tensor *ids, gr_tensor *perm, gr_tensor *offsets, int64_t slots)

@@ -46,17 +46,21 @@ static void cost(const gr_op_call *c, gr_cost *k)
 
 /* ---- cases ---- */
 
+static void fit(gr_case *c, const gr_experts_shape *x)
+{
+  const gr_experts_routing *r = &x->routing;
+  c->in[0] = (gr_case_in){ .ne = { x->k, x->slots, r->n }, .dim = { 0, 0, GR_DIM_TOKENS }, .layout = x->other };
+  c->in[1] = (gr_case_in){ .ne = { x->m, r->used, r->n }, .dim = { 0, 0, GR_DIM_TOKENS }, .layout = x->layout, .fill = x->fill };
+  gr_experts_zero_experts(c, r, 2);
+}
+
 static void cases(gr_case_sink *s)
 {
   s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 1e-6, .defect = 2e-4 };
-  for (int64_t slots = 1; slots <= 2; slots++) {
-    gr_case c = { .in = { { .ne = { 37, slots, 3 }, .dim = { 0, 0, GR_DIM_TOKENS } },
-                          { .ne = { 7, 2, 3 }, .dim = { 0, 0, GR_DIM_TOKENS } } },
-                  .n_zero = 1,
-                  .zero = { { .dim = 2, .at = 1 } } };
-    gr_experts_case(&c, 2, 3, 4, GR_FILL_LIST(3, 0, 0, 2, -1, 3));
-    gr_case_add(s, &c);
-  }
+  s->slice = gr_experts_slice_stack;
+  gr_experts_cases(s, fit, false);
+  gr_experts_perf(s, fit, false);
+  gr_experts_refusals(s, fit, false);
 }
 
 gr_tensor *gr_out_prod_id(gr_graph *g, gr_tensor *x, gr_tensor *dy, gr_tensor *ids, gr_tensor *perm, gr_tensor *offsets)

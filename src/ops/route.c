@@ -129,17 +129,105 @@ static void cost(const gr_op_call *c, gr_cost *k)
 
 /* ---- cases ---- */
 
+/* Any 7 of these in a row are at least 0.15 apart: no tie within reach of a difference. */
+static const double apart[] = { 0.3, -1.2, 0.9, 2.1, -0.4, 1.5, -2.2, 0.05, -0.9, 1.1, -1.7 };
+
+bool gr_route_case_get(int i, struct gr_route_params *p)
+{
+  static const struct gr_route_params all[] = {
+    { 2, GR_GATE_SOFTMAX, 1, 6.103515625e-5f, 1 },
+    { 2, GR_GATE_SOFTMAX, 0, 0, 1 },
+    { 3, GR_GATE_SIGMOID, 1, 0, 2.5f },
+    { 2, GR_GATE_SIGMOID, 0, 0, 0.5f },
+    { 2, GR_GATE_SELECTED, 0, 0, 1 },
+    { 7, GR_GATE_SELECTED, 0, 0, 1.5f },
+    { 1, GR_GATE_SOFTMAX, 0, 0, 1 },
+    { 7, GR_GATE_SOFTMAX, 1, 0, 1 },
+    { 3, GR_GATE_SELECTED, 1, 0, 2 },
+    { 2, GR_GATE_SIGMOID, 1, 6.103515625e-5f, 1.5f },
+    { 1, GR_GATE_SIGMOID, 1, 0, 1 },
+    { 1, GR_GATE_SELECTED, 0, 0, 1 },
+    { 3, GR_GATE_SOFTMAX, 1, 0.9f, 1 },
+  };
+  if (i >= (int)(sizeof all / sizeof *all)) return false;
+  *p = all[i];
+  return true;
+}
+
+static void add(gr_case_sink *s, const gr_case *given, const struct gr_route_params *p, int64_t experts, int64_t n, gr_fill logits,
+                bool bias)
+{
+  gr_case c = *given;
+  bool steady = p->used == 1 && (p->renormalise || p->gating == GR_GATE_SELECTED); /* the weight is always 1 */
+  c.params = p;
+  c.in[0] = (gr_case_in){ .ne = { experts, n },
+                          .dim = { 0, GR_DIM_TOKENS },
+                          .layout = c.in[0].layout,
+                          .fill = logits,
+                          .grad = !(c.flags & GR_CASE_NO_GRAD) && !steady };
+  if (bias) c.in[1] = (gr_case_in){ .ne = { experts }, .fill = c.in[1].fill };
+  gr_case_add(s, &c);
+}
+
+/* What is chosen, and in which order: ties, saturated gates, experts that a bias lifts or a mask takes away. */
+static void choice_cases(gr_case_sink *s, const struct gr_route_params *p)
+{
+  gr_case c = { .name = "ties: the lower expert first", .flags = GR_CASE_NO_GRAD };
+  add(s, &c, p, 16, 5, GR_FILL_LIST(1, 0, 1, -0.0, 1), false);
+  add(s, &c, p, 9, 3, GR_FILL_LIST(0.5), false);
+  c.name = "saturated: the logits rank";
+  add(s, &c, p, 7, 3, GR_FILL_LIST(30, 38, 34, 90, 86, 45, 31), false);
+  add(s, &c, p, 7, 3, GR_FILL_LIST(-30, -38, -34, -120, -86, -45, -31), false);
+  c.name = "masked experts";
+  add(s, &c, p, 7, 3, GR_FILL_LIST(-HUGE_VAL, 0.5, -HUGE_VAL, -HUGE_VAL, -1, -HUGE_VAL, -HUGE_VAL), false);
+  c.name = "a bias that decides", c.in[1].fill = GR_FILL_LIST(3, -3, 0.125, 2, -1, 4, 1);
+  add(s, &c, p, 7, 5, (gr_fill){ 0 }, true);
+  c.name = "logits to 1e4", c.in[1].fill = (gr_fill){ 0 };
+  add(s, &c, p, 67, 9, gr_fill_normal(1e4), false);
+}
+
+static void refusals(gr_case_sink *s)
+{
+  static const struct gr_route_params p = { 2, GR_GATE_SOFTMAX, 0, 0, 1 }, none = { 0, GR_GATE_SOFTMAX, 0, 0, 1 },
+                                      many = { 8, GR_GATE_SOFTMAX, 0, 0, 1 }, wrong = { 2, GR_GATE_KINDS, 0, 0, 1 },
+                                      nan = { 2, GR_GATE_SOFTMAX, 0, 0, NAN }, below = { 2, GR_GATE_SOFTMAX, 1, -1, 1 };
+  gr_case_in logits = { .ne = { 7, 5 } }, bias = { .ne = { 7 } };
+  gr_case_add(s, &(gr_case){ .params = &none, .in = { logits }, .refuse = GR_ERR_UNSUPPORTED, .says = "0 experts cannot be chosen" });
+  gr_case_add(s, &(gr_case){ .params = &many, .in = { logits }, .refuse = GR_ERR_UNSUPPORTED, .says = "8 experts cannot be chosen" });
+  gr_case_add(s, &(gr_case){ .params = &wrong, .in = { logits }, .refuse = GR_ERR_UNSUPPORTED, .says = "no gate" });
+  gr_case_add(s, &(gr_case){ .params = &nan, .in = { logits }, .refuse = GR_ERR_NUMERIC, .says = "must be finite" });
+  gr_case_add(s, &(gr_case){ .params = &below, .in = { logits }, .refuse = GR_ERR_NUMERIC, .says = "not below 0" });
+  gr_case_add(s, &(gr_case){ .params = &p, .in = { { .ne = { 7, 5, 2 } } }, .refuse = GR_ERR_UNSUPPORTED, .says = "[experts, tokens]" });
+  gr_case_add(
+      s, &(gr_case){ .params = &p, .in = { { .ne = { 7, 5 }, .dtype = GR_F16 } }, .refuse = GR_ERR_UNSUPPORTED, .says = "must be F32" });
+  gr_case_add(s, &(gr_case){ .params = &p, .in = { logits, { .ne = { 6 } } }, .refuse = GR_ERR_MISMATCH, .says = "does not fit" });
+  gr_case_add(s, &(gr_case){ .params = &p, .in = { logits, bias }, .wants = 2, .refuse = GR_ERR_UNSUPPORTED, .says = "selection only" });
+  gr_case_add(s, &(gr_case){ .params = &p, .in = { logits }, .wants = 1, .douts = 3, .refuse = GR_ERR_UNSUPPORTED, .says = "no gradient" });
+}
+
 static void cases(gr_case_sink *s)
 {
   s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-7, .defect = 2e-4 };
-  static const struct gr_route_params p[] = { { 2, GR_GATE_SOFTMAX, 1, 6.103515625e-5f, 1 },
-                                              { 3, GR_GATE_SIGMOID, 1, 0, 2.5f },
-                                              { 2, GR_GATE_SELECTED, 0, 0, 1 } };
-  gr_case_in logits = { .ne = { 7, 5 }, .dim = { 0, GR_DIM_TOKENS }, .grad = true }, bias = { .ne = { 7 } };
-  for (int i = 0; i < 3; i++) {
-    gr_case_add(s, &(gr_case){ .params = &p[i], .in = { logits } });
-    gr_case_add(s, &(gr_case){ .name = "selection bias", .params = &p[i], .in = { logits, bias } });
+  gr_fill clear = gr_fill_values(apart, 11);
+  static const double mostly_small[] = { 0.3, -1.2, 0.9, 2.1, -0.4, 1.5, -2.2, -12.3, -13.1, -11.4, -14.2, -12.9, -11.8, -13.6 };
+  struct gr_route_params p;
+  for (int i = 0; gr_route_case_get(i, &p); i++) {
+    add(s, &(gr_case){ 0 }, &p, 7, 5, clear, false);
+    add(s, &(gr_case){ .name = "selection bias", .in = { { 0 }, { .fill = GR_FILL_LIST(0.4, -0.35, 0.13, 0.02, -0.2, 0.3, -0.1) } } }, &p,
+        7, 5, clear, true);
+    add(s, &(gr_case){ .name = "one token" }, &p, 9, 1, clear, false);
+    add(s, &(gr_case){ .name = "gates below the clamp, and not" }, &p, 7, 4, gr_fill_values(mostly_small, 14), false);
+    for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++)
+      add(s, &(gr_case){ .name = "strided", .in = { { .layout = (gr_layout)a } } }, &p, 7, 4, clear, false);
+    choice_cases(s, &p);
+    p.used = 8;
+    add(s, &(gr_case){ .name = "many experts", .flags = GR_CASE_NO_GRAD }, &p, 128, 33, (gr_fill){ 0 }, i % 2);
+    add(s, &(gr_case){ .name = "many experts", .flags = GR_CASE_NO_GRAD }, &p, 67, 9, (gr_fill){ 0 }, true);
   }
+  static const struct gr_route_params ten = { 10, GR_GATE_SOFTMAX, 1, 6.103515625e-5f, 1 };
+  add(s, &(gr_case){ .name = "512 experts", .flags = GR_CASE_NO_GRAD }, &ten, 512, 5, (gr_fill){ 0 }, false);
+  add(s, &(gr_case){ .flags = GR_CASE_PERF }, &ten, 128, 512, (gr_fill){ 0 }, false);
+  refusals(s);
 }
 
 gr_tensor *gr_route(gr_graph *g, gr_tensor *logits, gr_tensor *bias, const struct gr_route_params *p)

@@ -21,4 +21,7 @@ double gr_route_divisor(const struct gr_route_params *p, const gr_array *ids, in
 /* GR_OK, or what is wrong with the parameters. */
 gr_status gr_route_check(const struct gr_route_params *p, const char *op, const gr_tensor *logits, gr_error *e);
 
+/* Parameters that both ops are tried with: at most 7 experts are chosen. False past the end. */
+bool gr_route_case_get(int i, struct gr_route_params *p);
+
 #endif

@@ -1,7 +1,9 @@
-/* The gradient of route's weights to the logits: logits [E,n], ids [k,n] I32, dweights [k,n] -> dlogits [E,n]. With s the chosen gates
- * and D what they are divided by (gr_route_params): ds_i = scale/D (dw_i - sum over j of dw_j s_j / D), the sum only where D is the sum of
- * s itself, not a clamp and not 1. Then, x over the experts: SOFTMAX dl_x = g_x (ds_x - sum g ds), SIGMOID g_x (1 - g_x) ds_x, and SELECTED
- * as SOFTMAX over the chosen ones; ds is 0 where an expert was not chosen. Ids outside [0,E) count for nothing. */
+/* The gradient of route's weights to the logits: logits [E,n], ids [k,n] I32, dweights [k,n] -> dlogits [E,n]. With g the gates, D what the
+ * chosen ones are divided by (gr_route_params) and q_i = g_i / D:
+ *   ds_i = scale / D (dw_i - mean), mean = sum over the chosen j of q_j dw_j where D is their sum, and 0 where D is a clamp or 1;
+ *   SIGMOID dl_x = g_x (1 - g_x) ds_x;  SOFTMAX and SELECTED dl_x = g_x (ds_x - sum over the chosen j of g_j ds_j),
+ * a sum that is exactly 0, and so are the dl of all that were not chosen, where D is the sum of the chosen g. ds is 0 where an expert was
+ * not chosen. Ids outside [0,E) count for nothing. */
 #include "base/alloc.h"
 #include "ops/route.h"
 
@@ -22,30 +24,42 @@ static gr_status infer(gr_infer *c, gr_error *e)
   return GR_OK;
 }
 
+/* ds [E] of token t; *sum: what softmax subtracts from each. g: the gates. */
+static void gate_gradients(const gr_op_call *c, int64_t t, const double *g, double *ds, double *sum)
+{
+  const struct gr_route_params *p = c->params;
+  const gr_array *ids = &c->in[1], *dw = &c->in[2];
+  int64_t experts = c->in[0].ne[0], used = ids->ne[0];
+  bool constant;
+  double divisor = gr_route_divisor(p, ids, t, g, experts, &constant), mean = 0;
+  for (int64_t i = 0; i < experts; i++) ds[i] = 0;
+  for (int64_t i = 0; i < used && !constant; i++) {
+    int64_t id = gr_route_id(ids, i, t, experts);
+    if (id >= 0) mean += g[id] / divisor * gr_array_get(dw, i, t, 0, 0);
+  }
+  for (int64_t i = 0; i < used; i++) {
+    int64_t id = gr_route_id(ids, i, t, experts);
+    if (id >= 0) ds[id] = (double)p->scale / divisor * (gr_array_get(dw, i, t, 0, 0) - mean);
+  }
+  *sum = 0;
+  for (int64_t i = 0; i < experts && constant; i++) *sum += g[i] * ds[i];
+}
+
 static void reference(const gr_op_call *c)
 {
   const struct gr_route_params *p = c->params;
-  const gr_array *logits = &c->in[0], *ids = &c->in[1], *dw = &c->in[2], *dl = &c->out[0];
-  int64_t experts = logits->ne[0], used = ids->ne[0];
+  const gr_array *logits = &c->in[0], *dl = &c->out[0];
+  int64_t experts = logits->ne[0];
   double *g = gr_reference_scratch(c, 2 * experts);
   if (!g) return;
-  double *ds = g + experts;
+  double *ds = g + experts, sum;
   for (int64_t t = 0; t < logits->ne[1]; t++) {
-    bool constant;
-    gr_route_gates(p, logits, ids, t, g);
-    double divisor = gr_route_divisor(p, ids, t, g, experts, &constant), mean = 0, dot = 0;
-    for (int64_t i = 0; i < experts; i++) ds[i] = 0;
-    for (int64_t i = 0; i < used && !constant; i++) {
-      int64_t id = gr_route_id(ids, i, t, experts);
-      if (id >= 0) mean += gr_array_get(dw, i, t, 0, 0) * g[id] / divisor;
+    gr_route_gates(p, logits, &c->in[1], t, g);
+    gate_gradients(c, t, g, ds, &sum);
+    for (int64_t i = 0; i < experts; i++) {
+      double slope = p->gating == GR_GATE_SIGMOID ? gr_reference_sigmoid(-gr_array_get(logits, i, t, 0, 0)) * ds[i] : ds[i] - sum;
+      gr_array_set(dl, i, t, 0, 0, g[i] * slope);
     }
-    for (int64_t i = 0; i < used; i++) {
-      int64_t id = gr_route_id(ids, i, t, experts);
-      if (id >= 0) ds[id] = (double)p->scale / divisor * (gr_array_get(dw, i, t, 0, 0) - mean);
-    }
-    for (int64_t i = 0; i < experts; i++) dot += g[i] * ds[i];
-    for (int64_t i = 0; i < experts; i++)
-      gr_array_set(dl, i, t, 0, 0, p->gating == GR_GATE_SIGMOID ? g[i] * (1 - g[i]) * ds[i] : g[i] * (ds[i] - dot));
   }
   gr_free(g);
 }
@@ -58,15 +72,63 @@ static void cost(const gr_op_call *c, gr_cost *k)
 
 /* ---- cases ---- */
 
+static void add(gr_case_sink *s, const gr_case *given, const struct gr_route_params *p, int64_t experts, int64_t n, gr_fill logits)
+{
+  gr_case c = *given;
+  c.params = p;
+  c.in[0] = (gr_case_in){ .ne = { experts, n }, .dim = { 0, GR_DIM_TOKENS }, .layout = c.in[0].layout, .fill = logits };
+  c.in[1] = (gr_case_in){ .dtype = GR_I32, .ne = { p->used, n }, .dim = { 0, GR_DIM_TOKENS }, .fill = gr_fill_distinct(experts) };
+  c.in[2] = (gr_case_in){ .ne = { p->used, n }, .dim = { 0, GR_DIM_TOKENS }, .layout = c.in[2].layout, .fill = c.in[2].fill };
+  gr_case_add(s, &c);
+}
+
+static void refusals(gr_case_sink *s)
+{
+  static const struct gr_route_params p = { 2, GR_GATE_SOFTMAX, 0, 0, 1 }, four = { 4, GR_GATE_SOFTMAX, 0, 0, 1 },
+                                      wrong = { 2, GR_GATE_KINDS, 0, 0, 1 }, nan = { 2, GR_GATE_SIGMOID, 1, NAN, 1 };
+  gr_case_in logits = { .ne = { 7, 3 } }, ids = { .dtype = GR_I32, .ne = { 2, 3 }, .fill = GR_FILL_LIST(3, 0, 6, 2, 1, 3) };
+  gr_case_in dw = { .ne = { 2, 3 } };
+  gr_case_add(s,
+              &(gr_case){ .params = &p, .in = { { .ne = { 7, 4 } }, ids, dw }, .refuse = GR_ERR_MISMATCH, .says = "not what route gave" });
+  gr_case_add(s, &(gr_case){ .params = &four, .in = { logits, ids, dw }, .refuse = GR_ERR_MISMATCH, .says = "not what route gave" });
+  gr_case_add(s,
+              &(gr_case){ .params = &p, .in = { logits, ids, { .ne = { 2, 4 } } }, .refuse = GR_ERR_MISMATCH, .says = "differ in shape" });
+  gr_case_add(s, &(gr_case){ .params = &p, .in = { logits, dw, dw }, .refuse = GR_ERR_UNSUPPORTED, .says = "ids must be I32" });
+  gr_case_add(
+      s, &(gr_case){
+             .params = &p, .in = { { .ne = { 7, 3 }, .dtype = GR_F16 }, ids, dw }, .refuse = GR_ERR_UNSUPPORTED, .says = "must be F32" });
+  gr_case_add(s, &(gr_case){ .params = &wrong, .in = { logits, ids, dw }, .refuse = GR_ERR_UNSUPPORTED, .says = "no gate" });
+  gr_case_add(s, &(gr_case){ .params = &nan, .in = { logits, ids, dw }, .refuse = GR_ERR_NUMERIC, .says = "must be finite" });
+}
+
 static void cases(gr_case_sink *s)
 {
   s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-7, .defect = 2e-4 };
-  static const struct gr_route_params p[] = { { 2, GR_GATE_SOFTMAX, 1, 6.103515625e-5f, 1 },
-                                              { 2, GR_GATE_SIGMOID, 1, 0, 2.5f },
-                                              { 2, GR_GATE_SELECTED, 0, 0, 1 } };
-  gr_case_in logits = { .ne = { 7, 3 }, .dim = { 0, GR_DIM_TOKENS } }, dw = { .ne = { 2, 3 }, .dim = { 0, GR_DIM_TOKENS } };
-  gr_case_in ids = { .dtype = GR_I32, .ne = { 2, 3 }, .dim = { 0, GR_DIM_TOKENS }, .fill = GR_FILL_LIST(3, 0, 6, 2, 1, 3) };
-  for (int i = 0; i < 3; i++) gr_case_add(s, &(gr_case){ .params = &p[i], .in = { logits, ids, dw } });
+  struct gr_route_params p;
+  for (int i = 0; gr_route_case_get(i, &p); i++) {
+    gr_case c = { 0 };
+    /* One weight that is divided by itself has no gradient: two numbers that meet but for a rounding. */
+    if (p.used == 1 && (p.renormalise || p.gating == GR_GATE_SELECTED))
+      c = (gr_case){ .flags = GR_CASE_ZERO, .tolerance = { .norm = 1e-6, .max = 1e-5, .seen = 1e-7, .defect = 2e-4, .floor = 1 } };
+    add(s, &c, &p, 7, 5, (gr_fill){ 0 });
+    if (c.flags) continue;
+    c.name = "gradients to 1.5e5", c.in[2].fill = gr_fill_normal(4e4);
+    add(s, &c, &p, 67, 35, (gr_fill){ 0 });
+    c = (gr_case){ .name = "saturated" };
+    add(s, &c, &p, 7, 9, GR_FILL_LIST(15, 12, -10, -18, 0, 17, 9, -15, 4));
+    c = (gr_case){ .name = "gates below the clamp" };
+    add(s, &c, &p, 9, 3, gr_fill_uniform(-22, -18));
+    for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++) {
+      c = (gr_case){ .name = "strided", .in = { { .layout = (gr_layout)a }, { 0 }, { .layout = GR_LAYOUT_ROWS } } };
+      add(s, &c, &p, 7, 4, (gr_fill){ 0 });
+      c.in[0].layout = GR_LAYOUT_ROWS, c.in[2].layout = (gr_layout)a;
+      add(s, &c, &p, 7, 4, (gr_fill){ 0 });
+    }
+  }
+  static const struct gr_route_params eight = { 8, GR_GATE_SOFTMAX, 1, 6.103515625e-5f, 1 };
+  add(s, &(gr_case){ .name = "128 experts" }, &eight, 128, 33, (gr_fill){ 0 });
+  add(s, &(gr_case){ .flags = GR_CASE_PERF }, &eight, 128, 512, (gr_fill){ 0 });
+  refusals(s);
 }
 
 gr_tensor *gr_route_back(gr_graph *g, gr_tensor *logits, gr_tensor *ids, gr_tensor *dweights, const struct gr_route_params *p)

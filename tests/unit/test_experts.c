@@ -1,6 +1,6 @@
 /* A block of experts as a model builds it: its gradient, whole, through router and experts, and what its ops make of data that no case can
  * hold because no comparison would stand. */
-#include "check.h"
+#include "optest.h"
 
 #include <math.h>
 
@@ -143,11 +143,56 @@ static void route_survives_any_logits(void **state)
   }
 }
 
+/* Two experts change places within reach of a difference: the gradient check says that the case is at fault, not the rule. */
+static void tie_case(struct gr_case_sink *s)
+{
+  static const struct gr_route_params p = { 2, GR_GATE_SOFTMAX, 0, 0, 1 };
+  gr_case_add(s, &(gr_case){ .params = &p, .in = { { .ne = { 4, 1 }, .fill = GR_FILL_LIST(2, 1, 1.002, -1), .grad = true } } });
+}
+
+static void ties_of_a_router_are_told_apart(void **state)
+{
+  (void)state;
+  gr_op route = *gr_op_get(GR_OP_route);
+  gr_optest_swap swap = { GR_OP_route, &route };
+  gr_optest o = only(GR_OP_route);
+  route.cases = tie_case;
+  o.swap = &swap;
+  fails(gr_optest_grad, &o, "sits on a kink");
+}
+
+/* References do not take a grouping that belongs to other ids for right. */
+static void a_stale_grouping_is_not_taken_for_right(void **state)
+{
+  (void)state;
+  float w[2 * 3] = { 1, 2, 3, 4, 5, 6 }, x[2 * 2] = { 1, 1, 1, 1 }, y[2];
+  int32_t ids[2] = { 2, 0 }, perm[2] = { 1, 0 }, offsets[4] = { 0, 1, 1, 2 };
+  gr_op_call c = { .op = GR_OP_matmul_id, .n_in = 5, .n_out = 1 };
+  c.in[0] = (gr_array){ .data = w, .dtype = GR_F32, .ne = { 2, 1, 3, 1 } };
+  c.in[1] = (gr_array){ .data = x, .dtype = GR_F32, .ne = { 2, 1, 2, 1 } };
+  c.in[2] = (gr_array){ .data = ids, .dtype = GR_I32, .ne = { 1, 2, 1, 1 } };
+  c.in[3] = (gr_array){ .data = perm, .dtype = GR_I32, .ne = { 1, 2, 1, 1 } };
+  c.in[4] = (gr_array){ .data = offsets, .dtype = GR_I32, .ne = { 4, 1, 1, 1 } };
+  c.out[0] = (gr_array){ .data = y, .dtype = GR_F32, .ne = { 1, 1, 2, 1 } };
+  for (int i = 0; i < 5; i++) gr_strides_contiguous(c.in[i].dtype, c.in[i].ne, c.in[i].nb);
+  gr_strides_contiguous(GR_F32, c.out[0].ne, c.out[0].nb);
+  gr_op_get(c.op)->reference(&c);
+  assert_true(y[0] == 11 && y[1] == 3);
+  ids[1] = 1;
+  gr_op_get(c.op)->reference(&c);
+  assert_true(isnan(y[0]) && isnan(y[1]));
+  ids[1] = 0, perm[0] = 0, perm[1] = 1;
+  gr_op_get(c.op)->reference(&c);
+  assert_true(isnan(y[0]) && isnan(y[1]));
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_gradient_of_a_block_is_whole),
     cmocka_unit_test(route_survives_any_logits),
+    cmocka_unit_test(ties_of_a_router_are_told_apart),
+    cmocka_unit_test(a_stale_grouping_is_not_taken_for_right),
   };
   return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
 }

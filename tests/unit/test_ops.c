@@ -61,16 +61,21 @@ static void views_show_the_right_elements(void **state)
   assert_non_null(g);
   gr_tensor *x =
       gr_graph_leaf(g, GR_LEAF_INPUT, GR_F32, (const int64_t[]){ 12, 5, 1, 1 }, (const uint8_t[]){ 0, GR_DIM_TOKENS, 0, 0 }, NULL, "x");
-  gr_tensor *heads = gr_reshape(g, x, 4, 3, 5, 0), *t = gr_transpose(g, x);
+  gr_tensor *heads = gr_reshape(g, x, 4, 3, 5, 0), *t = gr_transpose(g, x), *part = gr_slice(g, x, 4, 6);
+  gr_tensor *pairs = gr_reshape(g, part, 2, 3, 5, 0);
   assert_ok(gr_graph_status(g, &e), &e);
   assert_ptr_equal(heads->base, x);
   assert_int_equal(heads->dim[2], GR_DIM_TOKENS);
   assert_int_equal(t->dim[0], GR_DIM_TOKENS);
-  /* Element (i, h, t) of the heads is element (4 h + i, t) of x; element (t, i) of the transpose is (i, t). */
+  /* Element (i, h, t) of the heads is element (4 h + i, t) of x; element (t, i) of the transpose is (i, t);
+   * element (i, t) of the slice is (4 + i, t), seen in pairs too. */
   for (int64_t k = 0; k < 5; k++)
     for (int64_t i = 0; i < 12; i++) {
       assert_int_equal(heads->offset + i % 4 * heads->nb[0] + i / 4 * heads->nb[1] + k * heads->nb[2], 4 * (12 * k + i));
       assert_int_equal(t->offset + k * t->nb[0] + i * t->nb[1], 4 * (12 * k + i));
+      if (i >= 6) continue;
+      assert_int_equal(part->offset + i * part->nb[0] + k * part->nb[1], 4 * (12 * k + 4 + i));
+      assert_int_equal(pairs->offset + i % 2 * pairs->nb[0] + i / 2 * pairs->nb[1] + k * pairs->nb[2], 4 * (12 * k + 4 + i));
     }
   gr_graph_free(g);
 }
