@@ -1,0 +1,145 @@
+/* Gradients through quantized weights are those of the same weights decoded to F32, per type: what the packed kernels must give. The
+ * decoder here is ours, which test_quant holds to the gguf package; tools/judge_gradients.py asks the package itself, and PyTorch. */
+#include "base/arena.h"
+#include "io/gguf_write.h"
+#include "io/quantize.h"
+#include "quant/quant.h"
+#include "scratch.h"
+#include "train_sample.h"
+
+static const char *const models[] = { "llama-wide" }; /* rows of 256 */
+enum { MODELS = sizeof models / sizeof *models };
+static const gr_dtype types[] = { GR_Q8_0, GR_Q6_K, GR_Q5_K, GR_Q4_K, GR_Q4_0, GR_Q3_K, GR_Q2_K };
+enum { TYPES = sizeof types / sizeof *types };
+
+/* Writes the same model with every tensor in F32. */
+static void decode_model(const char *in, const char *out)
+{
+  gr_error e = { 0 };
+  gr_gguf *g;
+  gr_gguf_writer *w;
+  gr_arena memory = { 0 };
+  assert_ok(gr_gguf_open(&g, in, &e), &e);
+  assert_ok(gr_gguf_writer_create(&w, &e), &e);
+  for (size_t i = 0; i < gr_gguf_kv_count(g); i++) gr_gguf_put_kv(w, gr_gguf_kv_at(g, i));
+  for (size_t i = 0; i < gr_gguf_tensor_count(g); i++) {
+    const gr_gguf_tensor *t = gr_gguf_tensor_at(g, i);
+    int64_t n = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
+    float *x = gr_arena_alloc(&memory, (size_t)n * sizeof *x);
+    assert_non_null(x);
+    gr_quant_decoder(t->dtype)(t->data, x, n);
+    gr_gguf_add_data(w, t->name, GR_F32, t->n_dims, t->ne, x);
+  }
+  assert_ok(gr_gguf_writer_save(w, out, &e), &e);
+  gr_gguf_writer_free(w);
+  gr_gguf_close(g);
+  gr_arena_free(&memory);
+}
+
+/* How many tensors are stored as `type`. */
+static size_t stored_as(const char *path, gr_dtype type)
+{
+  gr_error e = { 0 };
+  gr_gguf *g;
+  assert_ok(gr_gguf_open(&g, path, &e), &e);
+  size_t n = 0;
+  for (size_t i = 0; i < gr_gguf_tensor_count(g); i++) n += gr_gguf_tensor_at(g, i)->dtype == type;
+  gr_gguf_close(g);
+  return n;
+}
+
+/* The gradient of the golden samples' loss with the golden adapter, over the model at `path`; *n values. */
+static float *gradient_of(const char *name, const char *path, size_t *n)
+{
+  golden g;
+  gr_error e = { 0 };
+  gr_model *m;
+  gr_lora *lora;
+  gr_pool *pool;
+  gr_backend *backend;
+  gr_step *s;
+  char adapter[512];
+  golden_open(&g, name);
+  snprintf(adapter, sizeof adapter, GR_SOURCE_DIR "/tests/golden/%s-lora.gguf", name);
+  assert_ok(gr_model_open(&m, path, &e), &e);
+  assert_ok(gr_lora_load(&lora, m, adapter, &e), &e);
+  assert_ok(gr_pool_create(&pool, 2, &e), &e);
+  assert_ok(gr_backend_open(&backend, "cpu", pool, &e), &e);
+  gr_dataset *d = golden_samples(&g);
+  const size_t all[2] = { 0, 1 };
+  const gr_step_options o = { .tokens = (int32_t)g.n, .train = true, .backends = &backend, .n_backends = 1, .poison = true };
+  assert_ok(gr_step_plan(&s, m, lora, &o, &e), &e);
+  gr_step_clear(s);
+  assert_ok(gr_step_run(s, d, all, 2, 0, NULL, NULL, NULL, &e), &e);
+  *n = gr_lora_parameters(lora);
+  float *copy = gr_alloc(*n * sizeof *copy);
+  assert_non_null(copy);
+  memcpy(copy, gr_step_gradient(s), *n * sizeof *copy);
+  gr_step_free(s);
+  gr_dataset_free(d);
+  gr_backend_close(backend);
+  gr_pool_free(pool);
+  gr_lora_free(lora);
+  gr_model_close(m);
+  golden_close(&g);
+  return copy;
+}
+
+/* 1e-6 relative is a few float epsilons over the whole gradient. */
+static double difference(const char *name, const char *packed, const char *plain)
+{
+  size_t n, m;
+  float *a = gradient_of(name, packed, &n), *b = gradient_of(name, plain, &m);
+  assert_int_equal(n, m);
+  double error = golden_error(a, b, n, 1);
+  gr_free(a);
+  gr_free(b);
+  return error;
+}
+
+static void each_types_gradient_is_its_decoded_weights(void **state)
+{
+  (void)state;
+  scratch s;
+  scratch_open(&s);
+  for (int i = 0; i < MODELS; i++) {
+    gr_error e = { 0 };
+    char golden_path[512];
+    const char *base = scratch_path(&s, "base.gguf"), *packed = scratch_path(&s, "packed.gguf"), *plain = scratch_path(&s, "plain.gguf");
+    snprintf(golden_path, sizeof golden_path, GR_SOURCE_DIR "/tests/golden/%s.gguf", models[i]);
+    decode_model(golden_path, base);
+    double error = difference(models[i], golden_path, base);
+    if (!(error <= 1e-6)) fail_msg("%s as it is stored: off by %.2e", models[i], error);
+    for (int k = 0; k < TYPES; k++) {
+      const gr_quantize_options o = { .overwrite = true };
+      assert_ok(gr_quantize_file(base, packed, types[k], &o, &e), &e);
+      assert_true(stored_as(packed, types[k]) >= 10);
+      decode_model(packed, plain);
+      error = difference(models[i], packed, plain);
+      if (!(error <= 1e-6)) fail_msg("%s as %s: off by %.2e", models[i], gr_dtype_name(types[k]), error);
+      print_message("# %s as %s: within %.1e of its decoded weights\n", models[i], gr_dtype_name(types[k]), error);
+    }
+  }
+  scratch_close(&s);
+}
+
+/* The test would see a weight that is read wrongly: another type's rounding moves the gradient by far more than the bound. */
+static void rounding_moves_the_gradient(void **state)
+{
+  (void)state;
+  scratch s;
+  gr_error e = { 0 };
+  scratch_open(&s);
+  const char *base = scratch_path(&s, "base.gguf"), *packed = scratch_path(&s, "packed.gguf");
+  decode_model(GR_SOURCE_DIR "/tests/golden/llama-wide.gguf", base);
+  assert_ok(gr_quantize_file(base, packed, GR_Q8_0, NULL, &e), &e);
+  assert_true(difference("llama-wide", packed, base) > 1e-3);
+  scratch_close(&s);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = { cmocka_unit_test(each_types_gradient_is_its_decoded_weights),
+                                      cmocka_unit_test(rounding_moves_the_gradient) };
+  return cmocka_run_group_tests_name("quantized gradients", tests, NULL, NULL);
+}
