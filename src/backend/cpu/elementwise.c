@@ -96,6 +96,12 @@ static void glu_back_piece(const walk *w, gr_row_at at, int64_t i0, int64_t n)
                    in_at(w, 2, at, i0, n, dy), n);
 }
 
+static void tanh_piece(const walk *w, gr_row_at at, int64_t i0, int64_t n)
+{
+  float x[GR_CPU_PIECE];
+  w->isa->tanh(out_at(w, 0, at, i0), in_at(w, 0, at, i0, n, x), n);
+}
+
 #define WALK(name, piece)                                                                                                                  \
   gr_status gr_cpu_run_##name(gr_backend *b, const gr_op_call *call, gr_error *e)                                                          \
   {                                                                                                                                        \
@@ -110,3 +116,4 @@ WALK(cont, copy_piece)
 WALK(repeat_back, repeat_back_piece)
 WALK(glu, glu_piece)
 WALK(glu_back, glu_back_piece)
+WALK(tanh, tanh_piece)

@@ -1,0 +1,65 @@
+/* y = tanh(x). A softcap is c * tanh(x / c). Gradient: dx = dy - dy y^2. */
+#include <math.h>
+
+#include "ops/cases.h"
+#include "ops/reference.h"
+
+static gr_status infer(gr_infer *c, gr_error *e)
+{
+  GR_TRY(gr_infer_need_f32(c, "tanh", 1, e));
+  gr_infer_like(&c->out[0], c->in[0]);
+  return GR_OK;
+}
+
+static gr_status backward(gr_backward *b, gr_error *e)
+{
+  (void)e;
+  gr_graph *g = b->graph;
+  gr_tensor *dy = b->dout[0], *y = b->node->out[0];
+  if (b->wants[0]) b->din[0] = gr_add(g, dy, gr_scale(g, gr_mul(g, gr_mul(g, dy, y), y), -1));
+  return GR_OK;
+}
+
+static void reference(const gr_op_call *c)
+{
+  const gr_array *x = &c->in[0], *y = &c->out[0];
+  for (gr_row r = { 0 }; gr_row_valid(&r, y); gr_row_next(&r, y))
+    for (int64_t i = 0; i < y->ne[0]; i++) gr_row_set(y, i, &r, tanh(gr_row_get(x, i, &r)));
+}
+
+static void cost(const gr_op_call *c, gr_cost *k)
+{
+  double n = (double)gr_array_count(&c->out[0]);
+  *k = (gr_cost){ .flops = 4 * n, .bytes_read = 4 * n, .bytes_written = 4 * n };
+}
+
+/* ---- cases ---- */
+
+static void cases(gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-7, .defect = 2e-4 };
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 67, 5 }, .dim = { 0, GR_DIM_OUTPUTS }, .fill = gr_fill_uniform(-3, 3), .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "near 0", .in = { { .ne = { 33, 2 }, .fill = gr_fill_normal(1e-5), .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "one token", .in = { { .ne = { 130, 1 }, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "saturated",
+                             .flags = GR_CASE_NO_GRAD,
+                             .in = { { .ne = { 8, 3 }, .fill = GR_FILL_LIST(-80, -20, 20, 80, 800, 1e4, 0, 1e-6) } } });
+  gr_case_add(s, &(gr_case){ .name = "a vocabulary", .flags = GR_CASE_NO_GRAD, .in = { { .ne = { 32003, 3 } } } });
+  for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++)
+    gr_case_add(s, &(gr_case){ .in = { { .ne = { 13, 7, 2 }, .layout = (gr_layout)a, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 8 }, .dtype = GR_F16 } }, .refuse = GR_ERR_UNSUPPORTED, .says = "must be F32" });
+}
+
+gr_tensor *gr_tanh(gr_graph *g, gr_tensor *x) { return gr_graph_node(g, GR_OP_tanh, &x, 1, NULL); }
+
+const gr_op gr_op_tanh = {
+  .inputs_min = 1,
+  .inputs_max = 1,
+  .outputs = 1,
+  .saves_out = 1,
+  .infer = infer,
+  .backward = backward,
+  .reference = reference,
+  .cost = cost,
+  .cases = cases,
+};
