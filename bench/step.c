@@ -73,22 +73,19 @@ static void make_step(step *s, const gr_model *m, gr_lora *lora, gr_backend *bac
 static void fill(step *s, const gr_model *m)
 {
   gr_error e = { 0 };
-  size_t half = (size_t)gr_model_hparams(m)->rope_dims / 2, words = s->n * sizeof(int32_t);
+  size_t words = s->n * sizeof(int32_t);
   int32_t *ids = gr_alloc(words), *positions = gr_alloc(words), *segments = gr_calloc(s->n, sizeof(int32_t));
-  float *ones = gr_alloc(words), *cosines = gr_alloc(half * words), *sines = gr_alloc(half * words);
+  float *ones = gr_alloc(words), *room = gr_alloc(gr_model_position_floats(m) * words);
   for (size_t i = 0; i < s->n; i++) {
     ids[i] = (int32_t)gr_random_below(1, 2, i, (uint64_t)gr_model_hparams(m)->vocab);
     positions[i] = (int32_t)i;
     ones[i] = 1;
   }
-  gr_model_rope(m, positions, s->n, cosines, sines);
   need(gr_plan_write(s->plan, s->mg.ids, ids, words, &e), &e);
   need(gr_plan_write(s->plan, s->mg.labels, ids, words, &e), &e);
-  need(gr_plan_write(s->plan, s->mg.positions, positions, words, &e), &e);
+  need(gr_model_write_positions(m, &s->mg, s->plan, positions, s->n, room, &e), &e);
   need(gr_plan_write(s->plan, s->mg.segments, segments, words, &e), &e);
   need(gr_plan_write(s->plan, s->seed, ones, words, &e), &e);
-  need(gr_plan_write(s->plan, s->mg.cosines, cosines, half * words, &e), &e);
-  need(gr_plan_write(s->plan, s->mg.sines, sines, half * words, &e), &e);
 }
 
 /* Seconds of one run: forward launches, then backward ones. */

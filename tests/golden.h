@@ -75,22 +75,19 @@ static inline void golden_write(golden *t, const gr_tensor *to, const void *data
 static inline void golden_run(golden *t)
 {
   gr_error e = { 0 };
-  size_t half = (size_t)gr_model_hparams(t->model)->rope_dims / 2, words = t->n * sizeof(int32_t);
+  size_t words = t->n * sizeof(int32_t);
   const int32_t *positions = golden_tensor(t, "positions")->data;
-  float *cosines = gr_alloc(2 * half * t->n * sizeof(float)), *sines = cosines + half * t->n;
+  float *room = gr_alloc(gr_model_position_floats(t->model) * t->n * sizeof(float));
   int32_t *rows = gr_alloc(words);
-  assert_true(cosines && rows);
+  assert_true(room && rows);
   for (size_t i = 0; i < t->n; i++) rows[i] = (int32_t)i;
-  gr_model_rope(t->model, positions, t->n, cosines, sines);
   golden_write(t, t->mg.ids, golden_tensor(t, "ids")->data, words);
-  golden_write(t, t->mg.positions, positions, words);
+  assert_ok(gr_model_write_positions(t->model, &t->mg, t->plan, positions, t->n, room, &e), &e);
   golden_write(t, t->mg.segments, golden_tensor(t, "segments")->data, words);
   golden_write(t, t->mg.labels, golden_tensor(t, "labels")->data, words);
   golden_write(t, t->mg.output_rows, rows, words);
-  golden_write(t, t->mg.cosines, cosines, half * t->n * sizeof(float));
-  golden_write(t, t->mg.sines, sines, half * t->n * sizeof(float));
   golden_write(t, t->seed, golden_tensor(t, "weights")->data, words);
-  gr_free(cosines);
+  gr_free(room);
   gr_free(rows);
   assert_ok(gr_plan_run_all(t->plan, &e), &e);
 }

@@ -21,7 +21,7 @@ struct gr_session {
   size_t cache_floats;
   int32_t *key_positions, *key_segments;        /* [context] */
   int32_t *positions, *segments, *slots, *rows; /* [batch] */
-  float *cosines, *sines;                       /* [rope_dims/2, batch] */
+  float *tables;                                /* room for what is made of positions */
   size_t bytes;
 };
 
@@ -48,19 +48,18 @@ static gr_status open_lane(gr_session *s, lane *l, const gr_session_options *o, 
 static gr_status open_buffers(gr_session *s, int32_t batch, gr_error *e)
 {
   const gr_hparams *hp = gr_model_hparams(s->model);
-  size_t half = (size_t)hp->rope_dims / 2, n = (size_t)batch, context = (size_t)s->context;
+  size_t n = (size_t)batch, context = (size_t)s->context;
   s->cache_floats = context * (size_t)hp->layers * (size_t)hp->heads_kv * (size_t)(hp->head_k + hp->head_v);
   /* Zeroed: pages of slots that are never used are never touched. */
   s->cache = gr_calloc(s->cache_floats, sizeof(float));
   s->key_positions = gr_calloc(2 * context + 4 * n, sizeof(int32_t));
-  s->cosines = gr_calloc(2 * half * n, sizeof(float));
-  if (!s->cache || !s->key_positions || !s->cosines) return gr_fail_memory(e, s->cache_floats * sizeof(float));
+  s->tables = gr_calloc(gr_model_position_floats(s->model) * n, sizeof(float));
+  if (!s->cache || !s->key_positions || !s->tables) return gr_fail_memory(e, s->cache_floats * sizeof(float));
   s->key_segments = s->key_positions + context;
   s->positions = s->key_segments + context;
   s->segments = s->positions + n;
   s->slots = s->segments + n;
   s->rows = s->slots + n;
-  s->sines = s->cosines + half * n;
   s->bytes += s->cache_floats * sizeof(float);
   return GR_OK;
 }
@@ -97,7 +96,7 @@ void gr_session_close(gr_session *s)
   }
   gr_free(s->cache);
   gr_free(s->key_positions);
-  gr_free(s->cosines);
+  gr_free(s->tables);
   gr_free(s);
 }
 
@@ -112,7 +111,7 @@ void gr_session_truncate(gr_session *s, int32_t n)
 
 static gr_status write_inputs(gr_session *s, lane *l, const int32_t *ids, int32_t n, int32_t rows, gr_error *e)
 {
-  size_t half = (size_t)gr_model_hparams(s->model)->rope_dims / 2, words = (size_t)n * sizeof(int32_t), keys = (size_t)(s->length + n);
+  size_t words = (size_t)n * sizeof(int32_t), keys = (size_t)(s->length + n);
   for (int32_t i = 0; i < n; i++) {
     s->positions[i] = s->slots[i] = s->length + i;
     s->segments[i] = 0;
@@ -121,19 +120,16 @@ static gr_status write_inputs(gr_session *s, lane *l, const int32_t *ids, int32_
   }
   for (int32_t i = 0; i < rows; i++) s->rows[i] = n - rows + i;
   if (rows == 0) s->rows[0] = n - 1; /* the graph always yields at least one */
-  gr_model_rope(s->model, s->positions, (size_t)n, s->cosines, s->sines);
   const gr_model_graph *g = &l->mg;
   GR_TRY(gr_plan_set_dim(l->plan, GR_DIM_TOKENS, n, e));
   GR_TRY(gr_plan_set_dim(l->plan, GR_DIM_KEYS, (int64_t)keys, e));
   GR_TRY(gr_plan_set_dim(l->plan, GR_DIM_OUTPUTS, rows ? rows : 1, e));
   GR_TRY(gr_plan_write(l->plan, g->ids, ids, words, e));
-  GR_TRY(gr_plan_write(l->plan, g->positions, s->positions, words, e));
+  GR_TRY(gr_model_write_positions(s->model, g, l->plan, s->positions, (size_t)n, s->tables, e));
   GR_TRY(gr_plan_write(l->plan, g->segments, s->segments, words, e));
   GR_TRY(gr_plan_write(l->plan, g->slots, s->slots, words, e));
   GR_TRY(gr_plan_write(l->plan, g->key_positions, s->key_positions, keys * sizeof(int32_t), e));
   GR_TRY(gr_plan_write(l->plan, g->key_segments, s->key_segments, keys * sizeof(int32_t), e));
-  GR_TRY(gr_plan_write(l->plan, g->cosines, s->cosines, half * (size_t)n * sizeof(float), e));
-  GR_TRY(gr_plan_write(l->plan, g->sines, s->sines, half * (size_t)n * sizeof(float), e));
   return gr_plan_write(l->plan, g->output_rows, s->rows, (size_t)(rows ? rows : 1) * sizeof(int32_t), e);
 }
 

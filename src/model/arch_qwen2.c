@@ -3,7 +3,7 @@
 
 static gr_tensor *layer(gr_builder *b, gr_tensor *x)
 {
-  return gr_block_layer(b, x, &(gr_attention_spec){ .qkv_bias = GR_BIAS_REQUIRED }, GR_GLU_SWIGLU);
+  return gr_block_layer(b, x, &(gr_layer_spec){ .attention.qkv_bias = GR_BIAS_REQUIRED, .glu_kind = GR_GLU_SWIGLU });
 }
 
 extern const gr_arch gr_arch_qwen2;

@@ -21,8 +21,12 @@ static gr_status make_inputs(gr_builder *b, gr_error *e)
   out->ids = input(b, GR_LEAF_INPUT, GR_I32, "ids", n, 0, 0, GR_DIM_TOKENS);
   out->positions = input(b, GR_LEAF_INPUT, GR_I32, "positions", n, 0, 0, GR_DIM_TOKENS);
   out->segments = input(b, GR_LEAF_INPUT, GR_I32, "segments", n, 0, 0, GR_DIM_TOKENS);
-  out->cosines = input(b, GR_LEAF_INPUT, GR_F32, "cosines", hp->rope_dims / 2, n, 0, GR_DIM_TOKENS);
-  out->sines = input(b, GR_LEAF_INPUT, GR_F32, "sines", hp->rope_dims / 2, n, 0, GR_DIM_TOKENS);
+  for (int i = 0; i < GR_ROPE_TABLES; i++) {
+    if (i == GR_ROPE_LOCAL && !(hp->rope_base_local > 0)) continue;
+    out->cosines[i] = input(b, GR_LEAF_INPUT, GR_F32, i ? "local_cosines" : "cosines", hp->rope_dims / 2, n, 0, GR_DIM_TOKENS);
+    out->sines[i] = input(b, GR_LEAF_INPUT, GR_F32, i ? "local_sines" : "sines", hp->rope_dims / 2, n, 0, GR_DIM_TOKENS);
+  }
+  if (hp->query_growth > 0) out->query_scale = input(b, GR_LEAF_INPUT, GR_F32, "query_scale", 1, 1, n, GR_DIM_TOKENS);
   if (o->loss) out->labels = input(b, GR_LEAF_INPUT, GR_I32, "labels", n, 0, 0, GR_DIM_TOKENS);
   if (o->outputs) out->output_rows = input(b, GR_LEAF_INPUT, GR_I32, "output_rows", o->outputs, 0, 0, GR_DIM_OUTPUTS);
   if (o->dropout > 0) {
@@ -63,7 +67,7 @@ static gr_status find_trained(gr_builder *b, gr_error *e)
 static gr_tensor *head_loss(gr_builder *b, gr_tensor *h, gr_tensor *w)
 {
   struct gr_head_inputs in = { .w = w, .h = h, .labels = b->out->labels };
-  struct gr_head_params p = { .scale = 1 };
+  struct gr_head_params p = { .scale = b->model->hp.head_scale, .softcap = b->model->hp.head_softcap };
   for (size_t i = 0; i < b->options->n_adapters && !b->model->tied; i++) {
     const gr_adapter_use *use = &b->options->adapters[i];
     ptrdiff_t at = gr_lora_find(use->lora, "output.weight");
@@ -98,9 +102,10 @@ static void build_head(gr_builder *b, gr_tensor *x)
   if (out->labels) out->nll = head_loss(b, x, w);
   if (out->output_rows) {
     gr_tensor *rows = gr_get_rows(b->graph, x, out->output_rows);
-    if (b->model->tied) out->logits = gr_matmul(b->graph, w, rows);
-    else out->logits = gr_block_linear(b, rows, "output", hp->vocab, GR_BIAS_OPTIONAL);
-    gr_tensor_name(out->logits, "logits");
+    gr_tensor *z = b->model->tied ? gr_matmul(b->graph, w, rows) : gr_block_linear(b, rows, "output", hp->vocab, GR_BIAS_OPTIONAL);
+    if (hp->head_scale < 1 || hp->head_scale > 1) z = gr_scale(b->graph, z, hp->head_scale);
+    if (hp->head_softcap > 0) z = gr_scale(b->graph, gr_tanh(b->graph, gr_scale(b->graph, z, 1 / hp->head_softcap)), hp->head_softcap);
+    out->logits = gr_tensor_name(z, "logits");
   }
 }
 
@@ -113,6 +118,7 @@ gr_status gr_builder_run(gr_builder *b, gr_error *e)
   gr_tensor *embedding = gr_block_weight(b, "token_embd", ".weight", hp->width, hp->vocab, false);
   gr_block_weight(b, "rope_freqs", ".weight", hp->rope_dims / 2, 1, true);
   gr_tensor *x = gr_tensor_name(gr_get_rows(b->graph, embedding, b->out->ids), "embedding");
+  if (hp->embedding_scale < 1 || hp->embedding_scale > 1) x = gr_scale(b->graph, x, hp->embedding_scale);
   for (int32_t i = 0; i < hp->layers && x; i++) {
     b->layer = b->graph->layer = i;
     x = b->model->arch->layer(b, x);

@@ -2,7 +2,6 @@
 #include "model/lora.h"
 
 #include <math.h>
-#include <regex.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +10,7 @@
 #include "base/rng.h"
 #include "io/adapter.h"
 #include "model/arch.h"
+#include "model/targets.h"
 #include "quant/quant.h"
 
 struct gr_lora {
@@ -22,76 +22,15 @@ struct gr_lora {
   gr_arena names;
 };
 
-/* ---- targets ---- */
-
-static const struct {
-  const char *alias, *name;
-} aliases[] = {
-  { "q_proj", "attn_q" },  { "k_proj", "attn_k" },      { "v_proj", "attn_v" },      { "o_proj", "attn_output" },
-  { "up_proj", "ffn_up" }, { "gate_proj", "ffn_gate" }, { "down_proj", "ffn_down" }, { "lm_head", "output" },
-};
-
-/* "blk.3.attn_q.weight" -> "attn_q". */
-static void short_name(const char *name, char *out, size_t size)
-{
-  if (strncmp(name, "blk.", 4) == 0) {
-    const char *p = strchr(name + 4, '.');
-    if (p) name = p + 1;
-  }
-  size_t n = strlen(name);
-  if (n > 7 && strcmp(name + n - 7, ".weight") == 0) n -= 7;
-  snprintf(out, size, "%.*s", (int)n, name);
-}
-
-static bool match_expression(const char *expression, const char *name)
-{
-  gr_buf whole = { 0 };
-  gr_buf_printf(&whole, "^(%s)$", expression);
-  regex_t re;
-  bool hit = !whole.failed && regcomp(&re, whole.data, REG_EXTENDED | REG_NOSUB) == 0;
-  if (hit) {
-    hit = regexec(&re, name, 0, NULL, 0) == 0;
-    regfree(&re);
-  }
-  gr_buf_free(&whole);
-  return hit;
-}
-
-bool gr_lora_match(const char *target, const char *name)
-{
-  if (strncmp(target, "re:", 3) == 0) return match_expression(target + 3, name);
-  char brief[64];
-  short_name(name, brief, sizeof brief);
-  bool attention = strncmp(brief, "attn_", 5) == 0, mlp = strncmp(brief, "ffn_", 4) == 0;
-  if (strcmp(target, "attention") == 0) return attention;
-  if (strcmp(target, "mlp") == 0) return mlp;
-  if (strcmp(target, "all-linear") == 0) return attention || mlp;
-  for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-    if (strcmp(target, aliases[i].alias) == 0) target = aliases[i].name;
-  if (strcmp(target, brief) == 0 || strcmp(target, name) == 0) return true;
-  size_t n = strlen(target);
-  return strncmp(target, name, n) == 0 && strcmp(name + n, ".weight") == 0;
-}
-
-static gr_status check_expression(const char *target, gr_error *e)
-{
-  regex_t re;
-  if (strncmp(target, "re:", 3) != 0) return GR_OK;
-  if (regcomp(&re, target + 3, REG_EXTENDED | REG_NOSUB) != 0)
-    return gr_fail(e, GR_ERR_USAGE, "the target module '%s': '%s' is not a regular expression (POSIX extended)", target, target + 3);
-  regfree(&re);
-  return GR_OK;
-}
-
 /* "attn_q, attn_k, ..." once each, for refusals. */
 static void list_targets(const gr_model *m, gr_buf *out)
 {
   for (size_t i = 0; i < m->n_linears; i++) {
     char brief[64], other[64];
-    short_name(m->linears[i].name, brief, sizeof brief);
+    gr_lora_short_name(m->linears[i].name, brief, sizeof brief);
     bool seen = false;
     for (size_t k = 0; k < i && !seen; k++) {
-      short_name(m->linears[k].name, other, sizeof other);
+      gr_lora_short_name(m->linears[k].name, other, sizeof other);
       seen = strcmp(brief, other) == 0;
     }
     if (!seen) gr_buf_printf(out, "%s%s", out->len ? ", " : "", brief);
@@ -107,7 +46,7 @@ static gr_status unknown_target(const gr_model *m, const char *target, gr_error 
                          : "";
   gr_status s = gr_fail(e, GR_ERR_USAGE,
                         "the target module '%s' matches nothing in this model%s; valid: %s, their Hugging Face names, attention, mlp, "
-                        "all-linear, or re:EXPRESSION",
+                        "experts, all-linear, or re:EXPRESSION",
                         target, tied, list.data ? list.data : "");
   gr_buf_free(&list);
   return s;
@@ -115,26 +54,27 @@ static gr_status unknown_target(const gr_model *m, const char *target, gr_error 
 
 /* ---- storage ---- */
 
-static gr_status add_pair(gr_lora *l, const char *name, int64_t in, int64_t out, int64_t rank, gr_error *e)
+static gr_status add_pair(gr_lora *l, const gr_linear *w, int64_t rank, gr_error *e)
 {
+  const char *name = w->name;
   char *copy = gr_arena_strndup(&l->names, name, strlen(name));
   if (!copy || !gr_grow((void **)&l->pairs, &l->cap, l->n + 1, sizeof *l->pairs)) return gr_fail_memory(e, l->cap * sizeof *l->pairs);
-  l->pairs[l->n++] = (gr_lora_pair){ .name = copy, .in = in, .out = out, .rank = rank };
+  l->pairs[l->n++] = (gr_lora_pair){ .name = copy, .in = w->in, .out = w->out, .rank = rank, .experts = w->experts };
   return GR_OK;
 }
 
 static gr_status allocate_values(gr_lora *l, gr_error *e)
 {
   l->n_values = 0;
-  for (size_t i = 0; i < l->n; i++) l->n_values += (size_t)(l->pairs[i].rank * (l->pairs[i].in + l->pairs[i].out));
+  for (size_t i = 0; i < l->n; i++) l->n_values += gr_lora_pair_a(&l->pairs[i]) + gr_lora_pair_b(&l->pairs[i]);
   l->values = gr_calloc(l->n_values, sizeof(float));
   if (!l->values) return gr_fail_memory(e, l->n_values * sizeof(float));
   float *at = l->values;
   for (size_t i = 0; i < l->n; i++) {
     gr_lora_pair *p = &l->pairs[i];
     p->a = at;
-    p->b = at + p->rank * p->in;
-    at = p->b + p->rank * p->out;
+    p->b = at + gr_lora_pair_a(p);
+    at = p->b + gr_lora_pair_b(p);
   }
   return GR_OK;
 }
@@ -160,9 +100,12 @@ static void initialise(gr_lora *l, uint64_t seed)
 {
   for (size_t i = 0; i < l->n; i++) {
     gr_lora_pair *p = &l->pairs[i];
-    uint64_t stream = name_number(p->name);
     double bound = 1 / sqrt((double)p->in);
-    for (int64_t k = 0; k < p->rank * p->in; k++) p->a[k] = (float)((2 * gr_random_uniform(seed, stream, (uint64_t)k) - 1) * bound);
+    int64_t each = p->rank * p->in;
+    for (int64_t x = 0; x < p->experts; x++) {
+      uint64_t stream = name_number(p->name) ^ (uint64_t)x * 0x9e3779b97f4a7c15u; /* odd: another stream for every expert */
+      for (int64_t k = 0; k < each; k++) p->a[x * each + k] = (float)((2 * gr_random_uniform(seed, stream, (uint64_t)k) - 1) * bound);
+    }
   }
 }
 
@@ -173,7 +116,7 @@ static gr_status choose_pairs(gr_lora *l, const gr_model *m, const gr_lora_optio
   size_t n_targets = o->n_targets ? o->n_targets : 1;
   for (size_t t = 0; t < n_targets; t++) {
     bool hit = false;
-    GR_TRY(check_expression(targets[t], e));
+    GR_TRY(gr_lora_check_expression(targets[t], e));
     for (size_t i = 0; i < m->n_linears && !hit; i++) hit = gr_lora_match(targets[t], m->linears[i].name);
     if (!hit) return unknown_target(m, targets[t], e);
   }
@@ -186,7 +129,7 @@ static gr_status choose_pairs(gr_lora *l, const gr_model *m, const gr_lora_optio
     if (o->rank > most)
       return gr_fail(e, GR_ERR_USAGE, "rank %lld is larger than %s allows, which is %lld x %lld: use --lora-r %lld or less",
                      (long long)o->rank, w->name, (long long)w->in, (long long)w->out, (long long)most);
-    GR_TRY(add_pair(l, w->name, w->in, w->out, o->rank, e));
+    GR_TRY(add_pair(l, w, o->rank, e));
   }
   return GR_OK;
 }
@@ -217,16 +160,17 @@ static gr_status load_pairs(gr_lora *l, const gr_model *m, const gr_adapter *fil
   GR_TRY(gr_adapter_check(file, m->file, e));
   for (size_t i = 0; i < gr_adapter_count(file); i++) {
     const gr_adapter_pair *p = gr_adapter_at(file, i);
-    bool known = false;
-    for (size_t k = 0; k < m->n_linears && !known; k++) known = strcmp(m->linears[k].name, p->base) == 0;
-    if (!known) return gr_fail(e, GR_ERR_UNSUPPORTED, "%s: an adapter on %s is not handled", gr_gguf_path(gr_adapter_gguf(file)), p->base);
-    GR_TRY(add_pair(l, p->base, p->in, p->out, p->rank, e));
+    const gr_linear *w = NULL;
+    for (size_t k = 0; k < m->n_linears && !w; k++)
+      if (strcmp(m->linears[k].name, p->base) == 0) w = &m->linears[k];
+    if (!w) return gr_fail(e, GR_ERR_UNSUPPORTED, "%s: an adapter on %s is not handled", gr_gguf_path(gr_adapter_gguf(file)), p->base);
+    GR_TRY(add_pair(l, w, p->rank, e));
   }
   GR_TRY(allocate_values(l, e));
   for (size_t i = 0; i < l->n; i++) {
     const gr_adapter_pair *p = gr_adapter_at(file, i);
-    gr_quant_decoder(p->a->dtype)(p->a->data, l->pairs[i].a, p->rank * p->in);
-    gr_quant_decoder(p->b->dtype)(p->b->data, l->pairs[i].b, p->rank * p->out);
+    gr_quant_decoder(p->a->dtype)(p->a->data, l->pairs[i].a, (int64_t)gr_lora_pair_a(&l->pairs[i]));
+    gr_quant_decoder(p->b->dtype)(p->b->data, l->pairs[i].b, (int64_t)gr_lora_pair_b(&l->pairs[i]));
   }
   return GR_OK;
 }
@@ -257,7 +201,8 @@ gr_status gr_lora_save(const gr_lora *l, const gr_model *m, const char *path, co
   if (!pairs) return gr_fail_memory(e, l->n * sizeof *pairs);
   for (size_t i = 0; i < l->n; i++) {
     const gr_lora_pair *p = &l->pairs[i];
-    pairs[i] = (gr_adapter_out){ .base = p->name, .in = p->in, .out = p->out, .experts = 1, .rank = p->rank, .a = p->a, .b = p->b };
+    pairs[i] =
+        (gr_adapter_out){ .base = p->name, .in = p->in, .out = p->out, .experts = p->experts, .rank = p->rank, .a = p->a, .b = p->b };
   }
   const gr_adapter_info info = {
     .architecture = m->arch->name, .alpha = l->alpha, .base_hash = base_hash, .pairs = pairs, .pair_count = l->n
@@ -291,11 +236,10 @@ gr_status gr_lora_check_finite(const gr_lora *l, gr_error *e)
 {
   for (size_t i = 0; i < l->n; i++) {
     const gr_lora_pair *p = &l->pairs[i];
-    size_t n = (size_t)(p->rank * (p->in + p->out)); /* b follows a */
+    size_t n = gr_lora_pair_a(p) + gr_lora_pair_b(p); /* b follows a */
     for (size_t k = 0; k < n; k++)
       if (!isfinite(p->a[k]))
-        return gr_fail(e, GR_ERR_NUMERIC, "%s.%s holds a value that is not finite", p->name,
-                       k < (size_t)(p->rank * p->in) ? "lora_a" : "lora_b");
+        return gr_fail(e, GR_ERR_NUMERIC, "%s.%s holds a value that is not finite", p->name, k < gr_lora_pair_a(p) ? "lora_a" : "lora_b");
   }
   return GR_OK;
 }

@@ -12,8 +12,9 @@ struct gr_model;
 typedef struct gr_lora_pair {
   const char *name; /* of the base tensor, "blk.0.attn_q.weight" */
   int64_t in, out, rank;
-  float *a; /* [in, rank]: ne0 = in */
-  float *b; /* [rank, out] */
+  int64_t experts; /* matrices in the base tensor's stack; 1: an ordinary matrix */
+  float *a;        /* [in, rank, experts]: ne0 = in */
+  float *b;        /* [rank, out, experts] */
 } gr_lora_pair;
 
 typedef struct gr_lora gr_lora;
@@ -27,7 +28,7 @@ typedef struct gr_lora_options {
   uint64_t seed;
 } gr_lora_options;
 
-/* A fresh adapter: A uniform in +-1/sqrt(in), a function of (seed, tensor name, index) alone; B zero, so it changes nothing.
+/* A fresh adapter: A uniform in +-1/sqrt(in), a function of (seed, tensor name, expert, index) alone; B zero, so it changes nothing.
  * A target that matches no linear is refused with the valid ones, a rank below 1 or above a matrix's smaller side too. */
 gr_status gr_lora_create(gr_lora **l, const struct gr_model *m, const gr_lora_options *o, gr_error *e);
 /* From an adapter GGUF; refuses one of another architecture, or that does not fit m. */
@@ -50,10 +51,16 @@ gr_status gr_lora_check_finite(const gr_lora *l, gr_error *e);
 /* Writes the adapter GGUF that llama.cpp loads. Refuses non-finite values. base_hash: what it was trained on; NULL: not said. */
 gr_status gr_lora_save(const gr_lora *l, const struct gr_model *m, const char *path, const char *base_hash, gr_error *e);
 
-/* True when a target means the linear `name` ("blk.3.attn_q.weight"). A target is: a GGUF name with or without "blk.N." and
- * ".weight" ("attn_q", "blk.0.attn_q"); a Hugging Face alias (q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj,
- * lm_head); a group (attention, mlp, all-linear: the two, not the head); or "re:EXPRESSION", a POSIX extended regular expression
- * that must match the whole name. */
+/* True when a target means the linear `name` ("blk.3.attn_q.weight"). A target is
+ *   a GGUF name with or without "blk.N." and ".weight": attn_q, blk.0.attn_q;
+ *   a Hugging Face name, perhaps with its module before it: q_proj, self_attn.q_proj, mlp.experts.down_proj, mlp.gate, lm_head;
+ *   a group: attention; mlp, the dense feed-forward and the shared experts; experts, the routed ones; all-linear, which is attention and
+ *   mlp: not the routed experts, not the router, not the gate of a shared expert, not the head;
+ *   or re:EXPRESSION, a POSIX extended regular expression that must match the whole name. */
 bool gr_lora_match(const char *target, const char *name);
+
+/* Values of A and of B. */
+static inline size_t gr_lora_pair_a(const gr_lora_pair *p) { return (size_t)(p->rank * p->in * p->experts); }
+static inline size_t gr_lora_pair_b(const gr_lora_pair *p) { return (size_t)(p->rank * p->out * p->experts); }
 
 #endif

@@ -37,6 +37,9 @@ static gr_status read_vocabulary(gr_model *m, gr_error *e)
                    (long long)embedding->ne[1]);
   m->hp.vocab = (int32_t)tokens;
   m->tied = !gr_gguf_tensor_find(m->file, "output.weight");
+  if (m->tied && m->arch->own_head)
+    return gr_fail(e, GR_ERR_FORMAT, "%s: the tensor output.weight is missing: models of the architecture %s have a head of their own",
+                   path, m->arch->name);
   return GR_OK;
 }
 
@@ -136,6 +139,16 @@ size_t gr_model_parameters(const gr_model *m)
   for (size_t i = 0; i < gr_gguf_tensor_count(m->file); i++) {
     const gr_gguf_tensor *t = gr_gguf_tensor_at(m->file, i);
     total += (size_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
+  }
+  return total;
+}
+
+size_t gr_model_active_parameters(const gr_model *m)
+{
+  size_t total = gr_model_parameters(m);
+  for (size_t i = 0; i < m->n_linears; i++) {
+    const gr_linear *w = &m->linears[i];
+    if (w->experts > 1) total -= (size_t)(w->in * w->out * (w->experts - m->hp.experts_used));
   }
   return total;
 }

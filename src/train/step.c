@@ -20,9 +20,9 @@ struct gr_step {
   size_t bad[BAD_MAX], n_bad; /* samples of the last run whose nll is not finite; n_bad counts beyond BAD_MAX */
   /* Host side of the inputs, for one run. */
   int32_t *ids, *positions, *segments, *labels, *keys;
-  float *weights, *cosines, *sines, *nll;
-  float *gradient; /* [parameters of the adapter] */
-  float *piece;    /* the largest single gradient, when it must be read from a device */
+  float *weights, *tables, *nll; /* tables: room for what is made of positions */
+  float *gradient;               /* [parameters of the adapter] */
+  float *piece;                  /* the largest single gradient, when it must be read from a device */
   size_t input_bytes, gradient_floats, piece_floats;
   size_t used; /* tokens of the present run */
 };
@@ -77,14 +77,16 @@ static gr_status make_plan(gr_step *s, gr_error *e)
   return status;
 }
 
+static size_t values_of(const gr_tensor *t) { return (size_t)(t->ne[0] * t->ne[1] * t->ne[2]); }
+
 static void size_buffers(gr_step *s)
 {
-  size_t n = (size_t)s->o.tokens, half = (size_t)gr_model_hparams(s->model)->rope_dims / 2;
-  s->input_bytes = n * (6 * sizeof(int32_t) + 2 * sizeof(float)) + 2 * half * n * sizeof(float);
+  size_t n = (size_t)s->o.tokens;
+  s->input_bytes = n * (6 * sizeof(int32_t) + (2 + gr_model_position_floats(s->model)) * sizeof(float));
   if (!s->o.train) return;
   s->gradient_floats = gr_lora_parameters(s->lora);
   for (size_t i = 0; i < 2 * s->mg.n_pairs; i++) {
-    size_t count = (size_t)(s->grads[i]->ne[0] * s->grads[i]->ne[1]);
+    size_t count = values_of(s->grads[i]);
     if (count > s->piece_floats) s->piece_floats = count;
   }
 }
@@ -126,7 +128,7 @@ size_t gr_step_bytes(const gr_step *s)
 gr_status gr_step_allocate(gr_step *s, gr_error *e)
 {
   if (s->ids) return GR_OK;
-  size_t n = (size_t)s->o.tokens, half = (size_t)gr_model_hparams(s->model)->rope_dims / 2;
+  size_t n = (size_t)s->o.tokens;
   int32_t *words = gr_calloc(s->input_bytes, 1);
   if (s->gradient_floats) {
     s->gradient = gr_calloc(s->gradient_floats, sizeof(float));
@@ -143,8 +145,7 @@ gr_status gr_step_allocate(gr_step *s, gr_error *e)
   s->keys = s->labels + n;
   s->weights = (float *)(s->keys + 2 * n);
   s->nll = s->weights + n;
-  s->cosines = s->nll + n;
-  s->sines = s->cosines + half * n;
+  s->tables = s->nll + n;
   return gr_plan_allocate(s->plan, e);
 }
 
@@ -206,21 +207,18 @@ static gr_status fill(gr_step *s, const gr_dataset *d, const size_t *indices, si
     for (int32_t t = 0; score && t + 1 < x->n; t++) s->labels[from + (size_t)t] = x->ids[t + 1];
   }
   if (s->used == 0) return gr_fail(e, GR_ERR_USAGE, "a run needs at least one token");
-  gr_model_rope(s->model, s->positions, s->used, s->cosines, s->sines);
   return GR_OK;
 }
 
 static gr_status write_inputs(gr_step *s, uint64_t step, gr_error *e)
 {
-  size_t half = (size_t)gr_model_hparams(s->model)->rope_dims / 2, words = s->used * sizeof(int32_t);
+  size_t words = s->used * sizeof(int32_t);
   const gr_model_graph *g = &s->mg;
   GR_TRY(gr_plan_set_dim(s->plan, GR_DIM_TOKENS, (int64_t)s->used, e));
   GR_TRY(gr_plan_write(s->plan, g->ids, s->ids, words, e));
-  GR_TRY(gr_plan_write(s->plan, g->positions, s->positions, words, e));
+  GR_TRY(gr_model_write_positions(s->model, g, s->plan, s->positions, s->used, s->tables, e));
   GR_TRY(gr_plan_write(s->plan, g->segments, s->segments, words, e));
   GR_TRY(gr_plan_write(s->plan, g->labels, s->labels, words, e));
-  GR_TRY(gr_plan_write(s->plan, g->cosines, s->cosines, half * words, e));
-  GR_TRY(gr_plan_write(s->plan, g->sines, s->sines, half * words, e));
   if (s->seed) GR_TRY(gr_plan_write(s->plan, s->seed, s->weights, words, e));
   if (!g->dropout_keys) return GR_OK;
   const int32_t run[4] = { (int32_t)(uint32_t)s->o.seed, (int32_t)(uint32_t)(s->o.seed >> 32), (int32_t)(uint32_t)step,
@@ -272,7 +270,7 @@ static gr_status add_gradient(gr_step *s, gr_error *e)
   float *to = s->gradient;
   for (size_t i = 0; i < 2 * s->mg.n_pairs; i++) {
     const gr_tensor *g = s->grads[i];
-    size_t n = (size_t)(g->ne[0] * g->ne[1]);
+    size_t n = values_of(g);
     const float *from = gr_tensor_contiguous(g) ? gr_plan_host(s->plan, g) : NULL;
     if (!from) {
       GR_TRY(gr_plan_read(s->plan, g, s->piece, n * sizeof(float), e));

@@ -127,7 +127,7 @@ static void mark_touched(gr_trainer *t)
   size_t pairs = gr_lora_pair_count(t->lora);
   for (size_t i = 0; i < pairs; i++) {
     const gr_lora_pair *p = gr_lora_pair_at(t->lora, i);
-    const size_t sizes[2] = { (size_t)(p->rank * p->in), (size_t)(p->rank * p->out) };
+    const size_t sizes[2] = { gr_lora_pair_a(p), gr_lora_pair_b(p) };
     for (size_t k = 0; k < 2; k++) {
       for (size_t j = 0; j < sizes[k] && !t->touched[2 * i + k]; j++) t->touched[2 * i + k] = g[j] < 0 || g[j] > 0;
       g += sizes[k];
