@@ -60,6 +60,8 @@ struct gr_builder {
 
 /* weights.c: leaves. A matrix [ne0, ne1], or with `experts` a stack of them [ne0, ne1, experts]. */
 bool gr_block_has(const gr_builder *b, const char *stem, const char *suffix);
+/* Whether products that could stand in one tensor do (attn_qkv for attn_q, k, v); an error when there is neither. */
+bool gr_block_fused(gr_builder *b, const char *fused, const char *split);
 gr_tensor *gr_block_weight(gr_builder *b, const char *stem, const char *suffix, int64_t ne0, int64_t ne1, bool optional);
 gr_tensor *gr_block_stack(gr_builder *b, const char *stem, int64_t ne0, int64_t ne1, int64_t experts);
 /* F32 values that ops take as they are: norms, biases [ne0], biases of experts [ne0, ne1]. */

@@ -34,7 +34,7 @@ static void project(gr_builder *b, gr_tensor *x, enum gr_bias bias, gr_tensor **
 {
   const gr_hparams *hp = &b->model->hp;
   int64_t nq = (int64_t)hp->heads * hp->head_k, nk = (int64_t)hp->heads_kv * hp->head_k, nv = (int64_t)hp->heads_kv * hp->head_v;
-  if (gr_block_has(b, "attn_qkv", ".weight")) {
+  if (gr_block_fused(b, "attn_qkv", "attn_q")) {
     gr_tensor *all = gr_block_linear(b, x, "attn_qkv", nq + nk + nv, bias);
     *q = gr_slice(b->graph, all, 0, nq);
     *k = gr_slice(b->graph, all, nq, nk);

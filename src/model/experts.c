@@ -30,7 +30,7 @@ static gr_tensor *routed(gr_builder *b, gr_tensor *x, int glu_kind, enum gr_bias
   if (!r.weights) return NULL;
   x = gr_reshape(g, x, x->ne[0], 1, x->ne[1], 0); /* one slot, which all the experts of a token read */
   gr_tensor *gate, *up;
-  if (gr_block_has(b, "ffn_gate_up_exps", ".weight")) {
+  if (gr_block_fused(b, "ffn_gate_up_exps", "ffn_gate_exps")) {
     gr_tensor *both = gr_block_expert_linear(b, x, "ffn_gate_up_exps", 2 * ff, bias, &r);
     gate = gr_slice(g, both, 0, ff);
     up = gr_slice(g, both, ff, ff);

@@ -42,12 +42,42 @@ static gr_tensor *leaf(gr_builder *b, const gr_gguf_tensor *t, const int64_t ne[
   return b->weights[index];
 }
 
+/* Mixtral files of before the stacks have blk.N.ffn_gate.E.weight for blk.N.ffn_gate_exps.weight. */
+static const gr_gguf_tensor *single_expert(const gr_builder *b, const char *stem)
+{
+  char single[STEM_BYTES];
+  const char *tail = strstr(stem, "_exps");
+  if (!tail) return NULL;
+  snprintf(single, sizeof single, "%.*s.0", (int)(tail - stem), stem);
+  return find(b, single, ".weight");
+}
+
 static gr_tensor *missing(gr_builder *b, const char *stem, const char *suffix)
 {
   char name[NAME_BYTES];
+  const char *path = gr_gguf_path(b->model->file);
+  const gr_gguf_tensor *single = single_expert(b, stem);
   full_name(b, stem, suffix, name, sizeof name);
-  gr_graph_fail(b->graph, GR_ERR_FORMAT, "%s: the tensor %s is missing", gr_gguf_path(b->model->file), name);
+  if (single)
+    gr_graph_fail(
+        b->graph, GR_ERR_UNSUPPORTED,
+        "%s: each expert is a tensor of its own (%s), a layout of early 2024 that is no longer read: convert the model again, so that "
+        "they stand in one, %s",
+        path, single->name, name);
+  else gr_graph_fail(b->graph, GR_ERR_FORMAT, "%s: the tensor %s is missing", path, name);
   return NULL;
+}
+
+bool gr_block_fused(gr_builder *b, const char *fused, const char *split)
+{
+  if (gr_block_has(b, fused, ".weight")) return true;
+  if (gr_block_has(b, split, ".weight") || single_expert(b, split)) return false;
+  char a[NAME_BYTES], c[NAME_BYTES];
+  full_name(b, fused, ".weight", a, sizeof a);
+  full_name(b, split, ".weight", c, sizeof c);
+  gr_graph_fail(b->graph, GR_ERR_FORMAT, "%s: the tensor %s is missing, and so is %s, which could stand for it",
+                gr_gguf_path(b->model->file), c, a);
+  return false;
 }
 
 gr_tensor *gr_block_weight(gr_builder *b, const char *stem, const char *suffix, int64_t ne0, int64_t ne1, bool optional)
@@ -57,21 +87,10 @@ gr_tensor *gr_block_weight(gr_builder *b, const char *stem, const char *suffix, 
   return optional ? NULL : missing(b, stem, suffix);
 }
 
-/* Mixtral files of before the stacks have blk.N.ffn_gate.E.weight. */
 gr_tensor *gr_block_stack(gr_builder *b, const char *stem, int64_t ne0, int64_t ne1, int64_t experts)
 {
   const gr_gguf_tensor *t = find(b, stem, ".weight");
-  if (t) return leaf(b, t, (const int64_t[]){ ne0, ne1, experts });
-  char name[NAME_BYTES], single[STEM_BYTES];
-  full_name(b, stem, ".weight", name, sizeof name);
-  snprintf(single, sizeof single, "%.*s.0", (int)(strlen(stem) - strlen("_exps")), stem);
-  const gr_gguf_tensor *old = find(b, single, ".weight");
-  if (!old) return missing(b, stem, ".weight");
-  gr_graph_fail(b->graph, GR_ERR_UNSUPPORTED,
-                "%s: each expert is a tensor of its own (%s), a layout of early 2024 that is no longer read: convert the model again, so "
-                "that they stand in one, %s",
-                gr_gguf_path(b->model->file), old->name, name);
-  return NULL;
+  return t ? leaf(b, t, (const int64_t[]){ ne0, ne1, experts }) : missing(b, stem, ".weight");
 }
 
 gr_tensor *gr_block_values(gr_builder *b, const char *stem, const char *suffix, int64_t ne0, int64_t ne1, bool optional)

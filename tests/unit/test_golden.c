@@ -2,7 +2,7 @@
  * 1e-4 relative; the worst seen is printed on failure beside it. */
 #include "golden.h"
 
-static const char *const models[] = { "llama", "llama-scaled", "qwen2", "qwen3", "llama-wide", "qwen3moe" };
+static const char *const models[] = { GOLDEN_DENSE, GOLDEN_EXPERTS };
 enum { MODELS = sizeof models / sizeof *models };
 
 static void check_tensor(golden *t, const gr_tensor *got, const char *name, double scale, double bound)

@@ -71,7 +71,7 @@ static void a_run_stopped_after_any_launch_gives_the_same_bits(void **state)
 static void recompute_gives_the_same_bits_in_less_memory(void **state)
 {
   (void)state;
-  static const char *const models[] = { "llama", "qwen2", "qwen3", "llama-wide" };
+  static const char *const models[] = { "llama", "qwen2", "qwen3", "llama-wide", "phi3", GOLDEN_EXPERTS };
   static const uint8_t choices[][2] = { { 1, 0 }, { 0, 1 }, { 1, 1 } };
   gr_backend *cpu = open_backend("cpu");
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {

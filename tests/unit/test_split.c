@@ -2,7 +2,7 @@
  * every LoRA gradient of the golden models, whatever the split; and the plan says of every node where it runs. */
 #include "golden.h"
 
-static const char *const models[] = { "llama", "llama-scaled", "qwen2", "qwen3", "llama-wide" };
+static const char *const models[] = { "llama", "llama-scaled", "qwen2", "qwen3", "llama-wide", "qwen3moe", "gpt-oss" };
 enum { MODELS = sizeof models / sizeof *models, EMU = 0, CPU = 1, BACKENDS = 2 };
 
 /* "Within 1e-5 of the CPU alone" is the issue's; seen: at most 2.8e-6. A lost copy or a stale one is above 1e-2. */

@@ -2,7 +2,7 @@
 #include "train/heldout.h"
 #include "train_sample.h"
 
-static const char *const models[] = { "llama", "llama-scaled", "qwen2", "qwen3", "llama-wide" };
+static const char *const models[] = { GOLDEN_DENSE, GOLDEN_EXPERTS };
 enum { MODELS = sizeof models / sizeof *models };
 
 /* A model, its adapter with values far from 0, and a CPU backend of some threads. */
@@ -77,7 +77,7 @@ static void check_final_norms(const golden *g)
   for (size_t i = 0; i < gr_lora_pair_count(g->lora); i++) {
     const gr_lora_pair *p = gr_lora_pair_at(g->lora, i);
     const float *values[2] = { p->a, p->b };
-    const size_t sizes[2] = { (size_t)(p->rank * p->in), (size_t)(p->rank * p->out) };
+    const size_t sizes[2] = { gr_lora_pair_a(p), gr_lora_pair_b(p) };
     for (int k = 0; k < 2; k++) {
       char name[160];
       snprintf(name, sizeof name, "final.%s.lora_%c", p->name, "ab"[k]);
@@ -302,7 +302,9 @@ static void a_fresh_adapter_changes_no_bit(void **state)
     gr_error e = { 0 };
     rig_open(&r, models[i], 2);
     gr_lora_free(r.g.lora);
-    const gr_lora_options lo = { .rank = 4, .alpha = 77, .seed = 3 };
+    static const char *const targets[] = { "all-linear", "experts" };
+    size_t n_targets = gr_model_hparams(r.g.model)->experts ? 2 : 1;
+    const gr_lora_options lo = { .rank = 4, .alpha = 77, .seed = 3, .targets = targets, .n_targets = n_targets };
     assert_ok(gr_lora_create(&r.g.lora, r.g.model, &lo, &e), &e);
     gr_dataset *d = eight_samples(&r.g);
     float with[40], without[40];
@@ -313,7 +315,7 @@ static void a_fresh_adapter_changes_no_bit(void **state)
     run(s, d, &first, 1, 0, with);
     run(bare, d, &first, 1, 0, without);
     assert_memory_equal(with, without, (size_t)lengths[0] * sizeof *with);
-    gr_lora_values(r.g.lora)[gr_lora_parameters(r.g.lora) - 1] = 1; /* one element of a B: no longer */
+    gr_lora_pair_at(r.g.lora, 0)->b[0] = 1; /* one element of a B: no longer */
     run(s, d, &first, 1, 0, with);
     assert_true(memcmp(with, without, (size_t)lengths[0] * sizeof *with) != 0);
     gr_step_free(s);
