@@ -17,6 +17,7 @@ GK_KERNEL(rms_norm_back_f32, gk_norm_args, const GK_GLOBAL float *x, const GK_GL
     products = gk_fma(v, dz[c * a.z_stride[0]], products);
   }
   const float xx = gk_group_sum(t, squares, scratch), xdz = gk_group_sum(t, products, scratch), n = (float)a.ne[0];
-  const float factor = 1.0f / gk_sqrt(xx / n + a.eps), along = xdz == 0.0f ? 0.0f : -xdz / (xx + n * a.eps);
+  const float factor = 1.0f / gk_sqrt(xx / n + a.eps),
+              along = xdz == 0.0f || GK_MUTANT(emu_rms_norm_back_no_mean) ? 0.0f : -xdz / (xx + n * a.eps);
   for (uint32_t c = gk_tid(t); c < a.ne[0]; c += gk_size(t)) dx[c] = gk_fma(in[c * a.x_stride[0]], along, dz[c * a.z_stride[0]]) * factor;
 }

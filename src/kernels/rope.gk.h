@@ -20,7 +20,7 @@ GK_KERNEL(rope_f32, gk_rope_args, const GK_GLOBAL float *x, const GK_GLOBAL floa
   const uint32_t first = a.neox ? p : 2 * p, second = a.neox ? p + a.half : 2 * p + 1;
   const float x0 = in[first * a.x_stride[0]], x1 = in[second * a.x_stride[0]];
   const float c = cosines[p * a.cos_stride[0] + i[2] * a.cos_stride[1]], s = sines[p * a.sin_stride[0] + i[2] * a.sin_stride[1]];
-  const float turn = a.inverse ? -s : s;
+  const float turn = a.inverse && !GK_MUTANT(emu_rope_same_sign) ? -s : s;
   out[first * a.y_stride[0]] = x0 * c - x1 * turn;
   out[second * a.y_stride[0]] = x0 * turn + x1 * c;
 }

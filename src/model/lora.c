@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/mutant.h"
 #include "base/rng.h"
 #include "io/adapter.h"
 #include "model/arch.h"
@@ -229,7 +230,7 @@ ptrdiff_t gr_lora_find(const gr_lora *l, const char *name)
 
 float gr_lora_scale(const gr_lora *l, const gr_lora_pair *p, float scale)
 {
-  return l->alpha > 0 || l->alpha < 0 ? (float)((double)scale * l->alpha / (double)p->rank) : scale;
+  return (l->alpha > 0 || l->alpha < 0) && !GR_MUTANT(lora_no_scale) ? (float)((double)scale * l->alpha / (double)p->rank) : scale;
 }
 
 gr_status gr_lora_check_finite(const gr_lora *l, gr_error *e)

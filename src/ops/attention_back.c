@@ -7,6 +7,7 @@
 #include "ops/cases.h"
 
 #include "base/alloc.h"
+#include "base/mutant.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
 {
@@ -39,7 +40,8 @@ static void back_query(const gr_op_call *c, int64_t h, int64_t hk, int64_t i, do
       dp += gr_array_get(dout, d, h, i, 0) * gr_array_get(v, d, hk, j, 0);
       dv[j * width + d] += prob * gr_array_get(dout, d, h, i, 0);
     }
-    double ds = (double)p->scale * prob * (dp - along) * slope;
+    if (GR_MUTANT(rule_attention_no_softcap)) slope = 1;
+    double ds = (double)p->scale * prob * (dp - (GR_MUTANT(rule_attention_no_flow) ? 0 : along)) * slope;
     for (int64_t d = 0; d < dh; d++) {
       dq[d] += ds * gr_array_get(k, d, hk, j, 0);
       dk[j * dh + d] += ds * gr_array_get(q, d, h, i, 0);

@@ -4,6 +4,7 @@
 #include "ops/dropout.h"
 #include "ops/cases.h"
 
+#include "base/mutant.h"
 #include "ops/params.h"
 #include "ops/reference.h"
 
@@ -29,7 +30,8 @@ static gr_status backward(gr_backward *b, gr_error *e)
 {
   const struct gr_dropout_params *p = (const void *)b->node->params;
   GR_TRY(gr_backward_refuse(b, 6, "keys are integers", e));
-  if (b->wants[0]) b->din[0] = gr_dropout(b->graph, b->dout[0], b->node->in[1], b->node->in[2], p->rate, p->adapter);
+  if (b->wants[0])
+    b->din[0] = gr_dropout(b->graph, b->dout[0], b->node->in[1], b->node->in[2], p->rate, p->adapter + GR_MUTANT(rule_dropout_other_mask));
   return GR_OK;
 }
 

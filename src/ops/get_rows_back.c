@@ -2,6 +2,7 @@
  * out[:,v,b] = sum over the t with ids[t,b] == v of dy[:,t,b]: dy [D,n,B1,B2], ids [n,B1,B2] I32. A table without batches gets the sum
  * over b too. Ids outside the table add nothing. */
 #include "base/alloc.h"
+#include "base/mutant.h"
 #include "ops/cases.h"
 #include "ops/reference.h"
 
@@ -33,8 +34,9 @@ static void reference(const gr_op_call *c)
   for (gr_row r = { 0 }; gr_row_valid(&r, out); gr_row_next(&r, out)) {
     bool any = false;
     for (gr_row t = { 0 }; gr_row_valid(&t, dy); gr_row_next(&t, dy)) {
-      if (t.i2 % out->ne[2] != r.i2 || t.i3 % out->ne[3] != r.i3 || (int64_t)gr_array_get(ids, t.i1, t.i2, t.i3, 0) != r.i1) continue;
-      for (int64_t i = 0; i < out->ne[0]; i++) sum[i] = (any ? sum[i] : 0) + gr_row_get(dy, i, &t);
+      int64_t batch = GR_MUTANT(rule_get_rows_no_batch) ? 0 : t.i2;
+      if (t.i2 % out->ne[2] != r.i2 || t.i3 % out->ne[3] != r.i3 || (int64_t)gr_array_get(ids, t.i1, batch, t.i3, 0) != r.i1) continue;
+      for (int64_t i = 0; i < out->ne[0]; i++) sum[i] = (any && !GR_MUTANT(rule_get_rows_overwrites) ? sum[i] : 0) + gr_row_get(dy, i, &t);
       any = true;
     }
     for (int64_t i = 0; any && i < out->ne[0]; i++) gr_row_set(out, i, &r, sum[i]);

@@ -1,5 +1,6 @@
 /* y = act(gate) * up, elementwise, gate and up of one shape. Gradient: glu_back, which gives both. Formulas: ops/glu.h. */
 #include "ops/glu.h"
+#include "base/mutant.h"
 #include "ops/cases.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
@@ -19,7 +20,7 @@ static gr_status backward(gr_backward *b, gr_error *e)
   if (!b->wants[0] && !b->wants[1]) return GR_OK;
   gr_tensor *dgate = gr_glu_back(b->graph, p->kind, b->node->in[0], b->node->in[1], b->dout[0]);
   if (!dgate) return GR_OK;
-  if (b->wants[0]) b->din[0] = dgate;
+  if (b->wants[0]) b->din[0] = GR_MUTANT(rule_glu_swapped) ? dgate->node->out[1] : dgate;
   if (b->wants[1]) b->din[1] = dgate->node->out[1];
   return GR_OK;
 }

@@ -3,6 +3,7 @@
 #define GR_OPS_GLU_H
 #include <math.h>
 
+#include "base/mutant.h"
 #include "ops/params.h"
 #include "ops/reference.h"
 
@@ -25,7 +26,8 @@ static inline gr_glu_value gr_glu_reference(int kind, double g, double u)
     const double alpha = 1.702, limit = 7; /* comparisons are written so that a NaN stays one */
     double gc = g > limit ? limit : g, uc = u < -limit ? -limit : u > limit ? limit : u;
     double s = gr_reference_sigmoid(alpha * gc), act = gc * s;
-    return (gr_glu_value){ act * (uc + 1), g > limit ? 0 : (uc + 1) * s * (1 + alpha * gc * (1 - s)), u < -limit || u > limit ? 0 : act };
+    return (gr_glu_value){ act * (uc + 1), g > limit && !GR_MUTANT(rule_glu_no_limit) ? 0 : (uc + 1) * s * (1 + alpha * gc * (1 - s)),
+                           u < -limit || u > limit ? 0 : act };
   }
   double s = gr_reference_sigmoid(g), act = g * s;
   return (gr_glu_value){ act * u, u * s * (1 + g * (1 - s)), act };

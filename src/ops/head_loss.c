@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/mutant.h"
 
 static gr_status need_shape(const char *op, const gr_tensor *t, int64_t ne0, int64_t ne1, const char *what, gr_error *e)
 {
@@ -65,7 +66,7 @@ void gr_head_logits(const gr_op_call *c, gr_head_at at, int64_t t, double *row, 
     if (!(p->softcap > 0)) continue;
     double s = tanh(z[v] / (double)p->softcap);
     z[v] = (double)p->softcap * s;
-    slope[v] *= 1 - s * s;
+    if (!GR_MUTANT(rule_head_loss_no_softcap)) slope[v] *= 1 - s * s;
   }
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/mutant.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
 {
@@ -43,11 +44,12 @@ static void back_token(const gr_op_call *c, int64_t t, int64_t label, const back
   gr_head_logits(c, gr_head_back_at, t, s->row, s->u, s->z, s->slope);
   for (int64_t r = 0; r < rank; r++) s->q[r] = 0;
   for (int64_t v = 0; v < w->ne[1]; v++) {
-    double g = dnll * (exp(s->z[v] - lse) - (v == label)) * s->slope[v];
+    double softmax = exp(s->z[v] - lse), hit = v == label;
+    double g = (GR_MUTANT(rule_head_loss_no_weight) ? softmax - dnll * hit : dnll * (softmax - hit)) * s->slope[v];
     gr_reference_row(w, v, 0, 0, s->row);
     for (int64_t i = 0; i < width; i++) s->dh[i] += g * s->row[i];
     for (int64_t r = 0; r < rank; r++) {
-      s->q[r] += (double)p->lora_scale * g * gr_array_get(b, r, v, 0, 0);
+      s->q[r] += (GR_MUTANT(rule_head_loss_no_lora_scale) ? 1 : (double)p->lora_scale) * g * gr_array_get(b, r, v, 0, 0);
       s->db[v * rank + r] += (double)p->lora_scale * g * s->u[r];
     }
   }

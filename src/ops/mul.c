@@ -1,5 +1,6 @@
 /* y = a * b, with b repeated to a's shape (i mod n along each dimension).
  * Gradient: da = dy * b, db = dy * a summed over the repeats. */
+#include "base/mutant.h"
 #include "ops/cases.h"
 #include "ops/reference.h"
 
@@ -19,7 +20,7 @@ static gr_status backward(gr_backward *b, gr_error *e)
 {
   (void)e;
   gr_tensor *dy = b->dout[0], *lhs = b->node->in[0], *rhs = b->node->in[1];
-  if (b->wants[0]) b->din[0] = gr_mul(b->graph, dy, rhs);
+  if (b->wants[0]) b->din[0] = gr_mul(b->graph, dy, GR_MUTANT(rule_mul_other_operand) ? lhs : rhs);
   if (b->wants[1]) {
     gr_tensor *d = gr_mul(b->graph, dy, lhs);
     b->din[1] = gr_tensor_same_shape(rhs, lhs) ? d : gr_repeat_back(b->graph, d, rhs);

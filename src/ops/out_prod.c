@@ -4,6 +4,7 @@
  * once; dW = out_prod(x, dy), where t runs over tokens. So b comes in two layouts (B2): rows dense (nb[0] is an element), or a
  * transposed view (nb[1] is). t may be very long (B3), and b as large as 1.5e5 (B4): nothing is staged in half. */
 #include "base/alloc.h"
+#include "base/mutant.h"
 #include "ops/cases.h"
 #include "ops/reference.h"
 
@@ -36,7 +37,7 @@ static void reference(const gr_op_call *c)
   for (int64_t t = 0; t < a->ne[1]; t++) {
     gr_reference_row(a, t, 0, 0, row);
     for (int64_t j = 0; j < nj; j++) {
-      double w = gr_array_get(b, j, t, 0, 0);
+      double w = gr_array_get(b, GR_MUTANT(rule_matmul_grad_row_0) ? 0 : j, t, 0, 0);
       for (int64_t i = 0; i < ni; i++) sum[j * ni + i] += row[i] * w;
     }
   }

@@ -1,6 +1,7 @@
 /* The adjoint of repeat: y has the shape of `like` (of which only the shape is read), and y[j] is the sum of x[i] over all i with
  * i mod n == j, n being like's size along each dimension (B10).
  * Gradient: dx = dy repeated. */
+#include "base/mutant.h"
 #include "ops/cases.h"
 #include "ops/reference.h"
 
@@ -30,7 +31,7 @@ static double sum_repeats(const gr_array *x, const gr_array *y, int64_t i0, cons
   for (int64_t i3 = r->i3; i3 < x->ne[3]; i3 += y->ne[3])
     for (int64_t i2 = r->i2; i2 < x->ne[2]; i2 += y->ne[2])
       for (int64_t i1 = r->i1; i1 < x->ne[1]; i1 += y->ne[1])
-        for (int64_t i = i0; i < x->ne[0]; i += y->ne[0]) sum += gr_array_get(x, i, i1, i2, i3);
+        for (int64_t i = i0; i < (GR_MUTANT(rule_repeat_first) ? i0 + 1 : x->ne[0]); i += y->ne[0]) sum += gr_array_get(x, i, i1, i2, i3);
   return sum;
 }
 

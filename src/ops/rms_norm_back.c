@@ -1,6 +1,7 @@
 /* Gradient of rms_norm to x, from x and dz = the gradient of its output (B8), along dimension 0 of length n:
  *   dx = (dz + x * (-(x.dz) / (x.x + n eps))) / sqrt(x.x / n + eps)
  * The two sums are in double on the CPU, compensated or two-level on GPUs: n reaches 16384. */
+#include "base/mutant.h"
 #include "ops/cases.h"
 #include "ops/params.h"
 #include "ops/reference.h"
@@ -25,7 +26,7 @@ static void reference(const gr_op_call *c)
       xx += v * v;
       xdz += v * gr_row_get(dz, i, &r);
     }
-    double rho = 1 / sqrt(xx / n + eps), along = xdz == 0 ? 0 : -xdz / (xx + n * eps);
+    double rho = 1 / sqrt(xx / n + eps), along = xdz == 0 || GR_MUTANT(rule_rms_norm_no_mean) ? 0 : -xdz / (xx + n * eps);
     for (int64_t i = 0; i < x->ne[0]; i++) gr_row_set(dx, i, &r, (gr_row_get(dz, i, &r) + gr_row_get(x, i, &r) * along) * rho);
   }
 }

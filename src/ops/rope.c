@@ -3,6 +3,7 @@
  *   y0 = x0 c - x1 s,  y1 = x0 s + x1 c;  inverse: y0 = x0 c + x1 s,  y1 = x1 c - x0 s, the transposed matrix.
  * Pairs: NORMAL (2p, 2p+1), NEOX (p, p + n_rot/2).
  * Gradient: dx = the same rotation of dy, the other way round; angles have none. */
+#include "base/mutant.h"
 #include "ops/cases.h"
 #include "ops/params.h"
 #include "ops/reference.h"
@@ -31,7 +32,9 @@ static gr_status backward(gr_backward *b, gr_error *e)
 {
   const struct gr_rope_params *p = (const void *)b->node->params;
   GR_TRY(gr_backward_refuse(b, 6, "angles are constants", e));
-  if (b->wants[0]) b->din[0] = gr_rope(b->graph, b->dout[0], b->node->in[1], b->node->in[2], p->mode, !p->inverse);
+  if (b->wants[0])
+    b->din[0] =
+        gr_rope(b->graph, b->dout[0], b->node->in[1], b->node->in[2], p->mode, GR_MUTANT(rule_rope_same_sign) ? p->inverse : !p->inverse);
   return GR_OK;
 }
 

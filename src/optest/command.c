@@ -10,6 +10,7 @@ static const char usage[] = "usage: graft ops MODE [options]\n"
                             "  grad      every backward rule against differences of the reference, in double\n"
                             "  perf      kernel rows on training shapes, side by side\n"
                             "  support   which row runs which op, by type and backend\n"
+                            "  mutants   breaks one line after another on purpose and sees that a check turns red\n"
                             "  doc       docs/ops.md\n"
                             "options:\n"
                             "  -o, --op NAME[,NAME...]  only these ops, by Graft's or ggml's name\n"
@@ -18,6 +19,7 @@ static const char usage[] = "usage: graft ops MODE [options]\n"
                             "  --strict                 test: a case that any backend, not the CPU alone, lacks is a failure\n"
                             "  --seed N                 of all data (42)\n"
                             "  -t, --threads N          perf: threads (0, the default: every processor)\n"
+                            "  -m, --mutant NAME        mutants: this one alone\n"
                             "  --json                   one JSON object a line\n"
                             "  -v, --verbose            a line for each case\n";
 
@@ -60,12 +62,14 @@ static int parse(gr_optest *o, int argc, char **argv, FILE *err)
     else if (is(arg, "--strict", NULL)) o->strict = true;
     else if (is(arg, "--json", NULL)) o->json = true;
     else if (is(arg, "-v", "--verbose")) o->verbose = true;
-    else if (is(arg, "-o", "--op") || is(arg, "-b", "--backend") || is(arg, "--seed", NULL) || is(arg, "-t", "--threads")) {
+    else if (is(arg, "-o", "--op") || is(arg, "-b", "--backend") || is(arg, "--seed", NULL) || is(arg, "-t", "--threads") ||
+             is(arg, "-m", "--mutant")) {
       i++;
       if (!value) return fprintf(err, "graft: %s needs a value\n", arg), 2;
       if (is(arg, "-o", "--op")) {
         if (choose_ops(o, value, err)) return 2;
       } else if (is(arg, "-b", "--backend")) o->backend = value;
+      else if (is(arg, "-m", "--mutant")) o->mutant = value;
       else if (is(arg, "-t", "--threads") && (!parse_number(value, &n) || n > 1024))
         return fprintf(err, "graft: %s takes 0 (one a processor) to 1024 threads, not '%s'\n", arg, value), 2;
       else if (!parse_number(value, &n)) return fprintf(err, "graft: %s takes a whole number from 0 on, not '%s'\n", arg, value), 2;
@@ -81,11 +85,8 @@ int gr_optest_main(int argc, char **argv, FILE *out, FILE *err)
   static const struct {
     const char *name;
     gr_status (*run)(gr_optest *o, gr_error *e);
-  } modes[] = { { "test", gr_optest_test },
-                { "grad", gr_optest_grad },
-                { "perf", gr_optest_perf },
-                { "support", gr_optest_support },
-                { "doc", gr_optest_doc } };
+  } modes[] = { { "test", gr_optest_test },       { "grad", gr_optest_grad },       { "perf", gr_optest_perf },
+                { "support", gr_optest_support }, { "mutants", gr_optest_mutants }, { "doc", gr_optest_doc } };
   gr_optest o = { .out = out, .seed = 42 };
   gr_error e = { 0 };
   if (argc < 1) return fputs(usage, err), 2;

@@ -20,6 +20,17 @@ typedef struct gr_optest_swap {
   const gr_op *op;
 } gr_optest_swap;
 
+/* Where a check first turned red. */
+typedef struct gr_optest_failure {
+  char row[96], what[512], why[512];
+} gr_optest_failure;
+
+/* A breakage that must be caught: a line of base/mutants.def. */
+typedef struct gr_optest_mutant {
+  int id; /* gr_mutant */
+  const char *name, *check, *subject, *what;
+} gr_optest_mutant;
+
 typedef struct gr_optest {
   FILE *out;           /* results; NULL: only the counters */
   bool json;           /* one object a line */
@@ -35,6 +46,10 @@ typedef struct gr_optest {
   size_t n_targets; /* 0: every backend of this build, or the one named */
   const char *backend;
   const gr_optest_swap *swap;
+  const char *mutant;              /* mutants: this one alone */
+  const gr_optest_mutant *mutants; /* NULL: those of base/mutants.def; else n_mutants of them */
+  size_t n_mutants;
+  gr_optest_failure *first; /* NULL, or where the first failure is kept */
   /* Counted while running. */
   size_t cases, checks, failures, uncovered;
 } gr_optest;
@@ -45,6 +60,8 @@ gr_status gr_optest_grad(gr_optest *o, gr_error *e);
 gr_status gr_optest_test(gr_optest *o, gr_error *e);
 gr_status gr_optest_perf(gr_optest *o, gr_error *e);
 gr_status gr_optest_support(gr_optest *o, gr_error *e);
+/* Only in the build that has mutants; any other refuses it in words. A mutant that no check catches is a failure. */
+gr_status gr_optest_mutants(gr_optest *o, gr_error *e);
 /* docs/ops.md, from ops.def and the descriptors. */
 gr_status gr_optest_doc(gr_optest *o, gr_error *e);
 

@@ -27,10 +27,15 @@ void gr_optest_fail(gr_optest *o, const char *row, gr_op_id op, const gr_case *c
   va_start(args, fmt);
   vsnprintf(why, sizeof why, fmt, args);
   va_end(args);
-  o->failures++;
-  if (!o->out) return;
   if (c) gr_case_describe(op, c, what, sizeof what);
   else snprintf(what, sizeof what, "%s", gr_op_name(op));
+  if (o->first && o->failures == 0) {
+    snprintf(o->first->row, sizeof o->first->row, "%s", row ? row : "");
+    memcpy(o->first->what, what, sizeof what);
+    memcpy(o->first->why, why, sizeof why);
+  }
+  o->failures++;
+  if (!o->out) return;
   if (o->json)
     write_json(o->out, json_pack("{s:s,s:s,s:s*,s:s,s:s}", "event", "failure", "op", gr_op_name(op), "row", row, "case", what, "why", why));
   else fprintf(o->out, "FAIL %s%s%s: %s\n", row ? row : "", row ? " " : "", what, why);

@@ -1,4 +1,5 @@
 #include "train/optim.h"
+#include "base/mutant.h"
 
 #include <math.h>
 #include <string.h>
@@ -73,9 +74,9 @@ void gr_adamw_update(const gr_adamw *o, float *p, const float *g, float *m, floa
                          .g = g,
                          .n = n,
                          .scale = scale,
-                         .decay = 1 - lr * o->weight_decay,
+                         .decay = GR_MUTANT(adamw_no_decay) ? 1 : 1 - lr * o->weight_decay,
                          .rate = lr / (1 - pow(o->beta1, t)),
-                         .root = 1 / sqrt(1 - pow(o->beta2, t)) };
+                         .root = GR_MUTANT(adamw_no_correction) ? 1 : 1 / sqrt(1 - pow(o->beta2, t)) };
   gr_pool_run(pool, (n + PIECE - 1) / PIECE, adamw_piece, &j);
 }
 

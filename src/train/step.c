@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/alloc.h"
+#include "base/mutant.h"
 
 enum { BAD_MAX = 8 };
 
@@ -174,7 +175,7 @@ size_t gr_step_bad_samples(const gr_step *s, size_t *bad, size_t most)
 void gr_step_clear(gr_step *s)
 {
   s->sums = (gr_step_sums){ 0 };
-  if (s->gradient) memset(s->gradient, 0, s->gradient_floats * sizeof(float));
+  if (s->gradient && !GR_MUTANT(step_no_clear)) memset(s->gradient, 0, s->gradient_floats * sizeof(float));
 }
 
 /* ---- running ---- */
@@ -186,9 +187,9 @@ static void fill_sample(gr_step *s, const gr_sample *x, size_t index, int32_t se
     size_t at = s->used++;
     bool last = t + 1 == x->n, trained = !last && x->weights[t + 1] > 0;
     s->ids[at] = x->ids[t];
-    s->positions[at] = t;
-    s->segments[at] = segment;
-    s->labels[at] = trained ? x->ids[t + 1] : -1;
+    s->positions[at] = GR_MUTANT(step_positions_go_on) ? (int32_t)at : t;
+    s->segments[at] = GR_MUTANT(step_one_segment) ? 0 : segment;
+    s->labels[at] = trained ? x->ids[t + !GR_MUTANT(step_labels_not_shifted)] : -1;
     s->weights[at] = trained ? x->weights[t + 1] : 0;
     s->keys[2 * at] = (int32_t)index;
     s->keys[2 * at + 1] = t;
@@ -255,6 +256,7 @@ static gr_status add_sums(gr_step *s, const size_t *indices, gr_error *e)
   find_bad(s, indices);
   if (s->n_bad) return gr_fail(e, GR_ERR_NUMERIC, "the loss is not a finite number");
   for (size_t t = 0; t < s->used; t++) {
+    if (GR_MUTANT(step_averages_all_rows)) s->sums.weight += s->weights[t] <= 0;
     if (s->weights[t] <= 0) continue;
     s->sums.loss += (double)s->weights[t] * (double)s->nll[t];
     s->sums.weight += (double)s->weights[t];
@@ -276,7 +278,7 @@ static gr_status add_gradient(gr_step *s, gr_error *e)
       GR_TRY(gr_plan_read(s->plan, g, s->piece, n * sizeof(float), e));
       from = s->piece;
     }
-    for (size_t k = 0; k < n; k++) to[k] += from[k];
+    for (size_t k = 0; k < n; k++) to[k] += GR_MUTANT(step_divides_each_run) ? from[k] / (float)s->used : from[k];
     to += n;
   }
   return GR_OK;

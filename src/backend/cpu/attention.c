@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/mutant.h"
 
 enum { Q, K, V, POS_Q, SEG_Q, POS_K, SEG_K, SINKS, OUT = 7, LSE, DOUT };
 
@@ -44,8 +45,9 @@ static void find_visible(const gr_op_call *call, gr_cpu_visible *visible)
     if (start == end) continue;
     int64_t pos = integer_at(&call->in[POS_Q], i);
     visible[i].start = start;
-    visible[i].from = p->window ? first_at(pos_k, start, end, pos - p->window + 1) : start;
-    visible[i].to = first_at(pos_k, start, end, pos + 1);
+    visible[i].from = p->window ? first_at(pos_k, start, end, pos - p->window + !GR_MUTANT(attention_window_off_by_one)) : start;
+    visible[i].to = first_at(pos_k, start, end, pos + 1 + GR_MUTANT(attention_looks_ahead));
+    if (GR_MUTANT(attention_no_segment_start) && !p->window) visible[i].from = 0;
   }
 }
 
@@ -159,7 +161,7 @@ static size_t lay_out(jobs *w, const gr_op_call *call, int threads, char *base)
   a->lse = call->out[1];
   if (call->n_in > SINKS && call->in[SINKS].ne[0] > 0) {
     gr_array sinks = dense(&call->in[SINKS], &t);
-    a->sinks = sinks.data;
+    a->sinks = GR_MUTANT(attention_no_sink) ? NULL : sinks.data;
   }
   float *blocks = take_blocks(&t, &a->k);
   gr_cpu_heads v_rows = take_rows(&t, &a->v);
@@ -274,7 +276,7 @@ static void sum_group(const jobs *w, const gr_cpu_heads *sums, const gr_array *o
     float *y = (float *)gr_array_at(out, 0, head, key, 0);
     const float *x = sums->data + head * w->a.group * sums->head + key * sums->row;
     w->isa->add(y, x, x + sums->head, out->ne[0]);
-    for (int64_t g = 2; g < w->a.group; g++) w->isa->add(y, y, x + g * sums->head, out->ne[0]);
+    for (int64_t g = 2; g < (GR_MUTANT(attention_back_two_heads) ? 2 : w->a.group); g++) w->isa->add(y, y, x + g * sums->head, out->ne[0]);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "backend/backends.h"
 #include "base/alloc.h"
+#include "base/mutant.h"
 
 static const gr_kernel_row rows[] = {
 #define GR_CPU_ROW(id) { .op = GR_OP_##id, .name = #id "__cpu", .run = gr_cpu_run_##id },
@@ -51,12 +52,12 @@ gr_status gr_backend_open_cpu(gr_backend **out, gr_pool *pool, gr_error *e)
 
 const float *gr_cpu_piece(const gr_array *a, int64_t i0, int64_t n, gr_row_at at, float *buffer)
 {
-  const char *row = gr_array_at(a, 0, at.i1 % a->ne[1], at.i2 % a->ne[2], at.i3 % a->ne[3]);
+  const char *row = gr_array_at(a, 0, GR_MUTANT(repeat_row_0) ? 0 : at.i1 % a->ne[1], at.i2 % a->ne[2], at.i3 % a->ne[3]);
   int64_t i = i0 % a->ne[0];
   if (a->nb[0] == sizeof(float) && i + n <= a->ne[0]) return (const float *)row + i;
   for (int64_t j = 0; j < n; j++) {
     memcpy(&buffer[j], row + i * a->nb[0], sizeof *buffer);
-    if (++i == a->ne[0]) i = 0;
+    if (++i == a->ne[0]) i = GR_MUTANT(repeat_last_element) ? a->ne[0] - 1 : 0;
   }
   return buffer;
 }

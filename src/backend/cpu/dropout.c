@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/mutant.h"
 
 typedef struct mask {
   const gr_op_call *call;
@@ -23,7 +24,7 @@ static int32_t integer_at(const gr_array *a, int64_t i0, int64_t i1)
 static void mask_row(const mask *m, int64_t t)
 {
   const gr_array *x = &m->call->in[0], *keys = &m->call->in[1], *y = &m->call->out[0];
-  int32_t sample = integer_at(keys, 0, t), token = integer_at(keys, 1, t);
+  int32_t sample = GR_MUTANT(dropout_no_sample) ? 0 : integer_at(keys, 0, t), token = integer_at(keys, 1, t);
   float *out = (float *)gr_array_at(y, 0, t, 0, 0), buffer[GR_CPU_PIECE];
   for (int64_t i = 0; i < y->ne[0]; i += GR_CPU_PIECE) {
     int64_t n = gr_min(GR_CPU_PIECE, y->ne[0] - i);
@@ -51,8 +52,8 @@ gr_status gr_cpu_run_dropout(gr_backend *b, const gr_op_call *call, gr_error *e)
   const struct gr_dropout_params *p = call->params;
   int32_t run[4];
   for (int i = 0; i < 4; i++) run[i] = integer_at(&call->in[2], i, 0);
-  mask m = { call, gr_dropout_key(run, p->adapter), gr_dropout_threshold(p->rate), (float)gr_dropout_scale(p->rate),
-             gr_cpu_rows_per_job(call->out[0].ne[0]) };
+  mask m = { call, gr_dropout_key(run, GR_MUTANT(dropout_no_adapter) ? 0 : p->adapter), gr_dropout_threshold(p->rate),
+             GR_MUTANT(dropout_no_scale) ? 1 : (float)gr_dropout_scale(p->rate), gr_cpu_rows_per_job(call->out[0].ne[0]) };
   gr_pool_run(call->pool, (size_t)gr_ceil_div(call->out[0].ne[1], m.per_job), mask_job, &m);
   return GR_OK;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/mutant.h"
 
 typedef struct walk walk;
 typedef void piece_fn(const walk *w, gr_row_at at, int64_t i0, int64_t n);
@@ -74,7 +75,7 @@ static void repeat_back_piece(const walk *w, gr_row_at at, int64_t i0, int64_t n
   double sum[GR_CPU_PIECE] = { 0 };
   for (int64_t i3 = at.i3; i3 < x->ne[3]; i3 += y->ne[3])
     for (int64_t i2 = at.i2; i2 < x->ne[2]; i2 += y->ne[2])
-      for (int64_t i1 = at.i1; i1 < x->ne[1]; i1 += y->ne[1])
+      for (int64_t i1 = at.i1; i1 < (GR_MUTANT(repeat_back_first_row) ? at.i1 + 1 : x->ne[1]); i1 += y->ne[1])
         for (int64_t i = i0; i < x->ne[0]; i += y->ne[0])
           w->isa->accumulate(sum, gr_cpu_piece(x, i, n, (gr_row_at){ i1, i2, i3 }, buffer), n);
   float *out = out_at(w, 0, at, i0);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/mutant.h"
 
 enum {
   TOKENS = 512,       /* of a chunk */
@@ -121,7 +122,7 @@ static bool gather(head *s, int64_t *next)
 {
   s->rows = 0;
   for (; *next < s->labels->ne[0] && s->rows < s->chunk; ++*next) {
-    if (label_at(s, *next) < 0) continue;
+    if (label_at(s, *next) < 0 && !GR_MUTANT(head_loss_masked_rows)) continue;
     float *x = s->x + s->rows * s->width;
     const float *h = gr_cpu_row(s->h, (gr_row_at){ *next, 0, 0 }, x);
     if (h != x) memcpy(x, h, (size_t)s->width * sizeof *x);
@@ -227,7 +228,8 @@ static void loss_job(void *ctx, size_t job, int thread)
   double sum = 0;
   for (int64_t i = (int64_t)job; i < s->slices * s->chunk; i += s->chunk)
     if (!(s->top[i] <= top)) top = s->top[i];
-  for (int64_t i = (int64_t)job; i < s->slices * s->chunk; i += s->chunk) sum += s->sum[i] * exp((double)s->top[i] - (double)top);
+  for (int64_t i = (int64_t)job; i < s->slices * s->chunk; i += s->chunk)
+    sum += s->sum[i] * (GR_MUTANT(head_loss_no_rescale) ? 1 : exp((double)s->top[i] - (double)top));
   double lse = (double)top + log(sum);
   ((float *)s->call->out[0].data)[s->tokens[job]] = (float)(lse - (double)s->at_label[job]);
   ((float *)s->call->out[1].data)[s->tokens[job]] = (float)lse;
@@ -269,7 +271,7 @@ static void block_back(const head *s, int64_t count)
   gr_cpu_product p = logits(s, count, finish_gradients);
   p.y = s->g, p.y_row = count;
   run(s, &p);
-  multiply(s, term_of(s->w, s->first, count, true, s->g), s->width, s->dx, s->first > 0);
+  multiply(s, term_of(s->w, s->first, count, true, s->g), s->width, s->dx, s->first > 0 && !GR_MUTANT(head_loss_back_block_overwrites));
   if (!s->rank) return;
   add_outer(s, s->g, count, s->u, s->rank, (float *)s->call->out[2].data + s->first * s->rank);
   multiply(s, term_of(s->b, s->first, count, true, s->g), s->rank, s->q, s->first > 0);

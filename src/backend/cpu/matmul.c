@@ -1,5 +1,6 @@
 /* matmul, out_prod and their fused sums: calls of the product engine. */
 #include "backend/cpu/cpu.h"
+#include "base/mutant.h"
 
 /* y = W x: x [k,n] has a token a row. */
 static gr_cpu_term along(const gr_array *w, const gr_array *x)
@@ -18,13 +19,16 @@ static gr_cpu_term along(const gr_array *w, const gr_array *x)
 /* y[i,j] = sum over t of a[i,t] b[j,t]. */
 static gr_cpu_term across(const gr_array *a, const gr_array *b)
 {
+  gr_array dense = *b;
+  gr_strides_contiguous(GR_F32, dense.ne, dense.nb);
+  if (b->nb[1] == sizeof(float) && GR_MUTANT(out_prod_swapped_strides)) b = &dense;
   return (gr_cpu_term){ .w = a->data,
                         .w_row = a->nb[1],
                         .w_step = a->nb[0],
                         .dtype = a->dtype,
                         .across = true,
                         .x = b->data,
-                        .x_row = b->nb[0],
+                        .x_row = GR_MUTANT(out_prod_grad_row_0) ? 0 : b->nb[0],
                         .x_step = b->nb[1],
                         .depth = a->ne[1] };
 }
@@ -48,6 +52,7 @@ static gr_status run(gr_backend *b, const gr_op_call *call, gr_cpu_term term, co
     p.base = p.y;
     p.base_row = p.y_row;
   }
+  if (GR_MUTANT(matmul_add_no_base)) p.base = NULL;
   gr_cpu_product_run(&p, gr_cpu_isa_of(b), call->pool, call->scratch);
   return GR_OK;
 }

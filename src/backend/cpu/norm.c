@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/mutant.h"
 
 typedef struct rows_of {
   const gr_op_call *call;
@@ -34,7 +35,10 @@ static gr_status run_rows(gr_backend *b, const gr_op_call *call, void (*one)(con
 
 static float *out_row(const rows_of *w, gr_row_at at) { return (float *)gr_array_at(&w->call->out[0], 0, at.i1, at.i2, at.i3); }
 
-static double eps_of(const rows_of *w) { return (double)((const struct gr_norm_params *)w->call->params)->eps; }
+static double eps_of(const rows_of *w)
+{
+  return GR_MUTANT(rms_norm_no_eps) ? 0 : (double)((const struct gr_norm_params *)w->call->params)->eps;
+}
 
 static void norm_one(const rows_of *w, gr_row_at at, float *buffer)
 {
@@ -63,7 +67,7 @@ static void norm_back_one(const rows_of *w, gr_row_at at, float *buffer)
   const float *x = gr_cpu_row(&w->call->in[0], at, buffer), *dz = gr_cpu_row(&w->call->in[1], at, buffer + n);
   double square = w->isa->dot(x, x, n), eps = eps_of(w);
   double along = -w->isa->dot(x, dz, n) / (square + (double)n * eps), scale = 1 / sqrt(square / (double)n + eps);
-  w->isa->rms_norm_back(out_row(w, at), x, dz, (float)along, (float)scale, n);
+  w->isa->rms_norm_back(out_row(w, at), x, dz, GR_MUTANT(rms_norm_back_no_mean) ? 0 : (float)along, (float)scale, n);
 }
 
 static void rope_one(const rows_of *w, gr_row_at at, float *buffer)
@@ -74,8 +78,9 @@ static void rope_one(const rows_of *w, gr_row_at at, float *buffer)
   gr_row_at token = { at.i2, 0, 0 };
   const float *x = gr_cpu_row(&w->call->in[0], at, buffer);
   float *y = out_row(w, at);
-  w->isa->rotate(y, x, gr_cpu_row(cosines, token, buffer + n), gr_cpu_row(sines, token, buffer + n + half), half, p->mode == GR_ROPE_NEOX,
-                 p->inverse ? -1 : 1);
+  w->isa->rotate(y, x, gr_cpu_row(cosines, token, buffer + n), gr_cpu_row(sines, token, buffer + n + half), half,
+                 GR_MUTANT(rope_other_pairs) ? p->mode != GR_ROPE_NEOX : p->mode == GR_ROPE_NEOX,
+                 p->inverse && !GR_MUTANT(rope_same_sign) ? -1 : 1);
   memcpy(y + 2 * half, x + 2 * half, (size_t)(n - 2 * half) * sizeof *y);
 }
 

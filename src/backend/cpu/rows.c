@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/mutant.h"
 
 typedef struct move {
   const gr_op_call *call;
@@ -26,7 +27,9 @@ static void get_job(void *ctx, size_t job, int thread)
     int64_t id = id_at(&m->call->in[1], at.i1, at.i2, at.i3);
     float *out = (float *)gr_array_at(y, 0, at.i1, at.i2, at.i3);
     if (id < 0 || id >= table->ne[1]) memset(out, 0, (size_t)y->ne[0] * sizeof *out);
-    else m->isa->decode[table->dtype](gr_array_at(table, 0, id, at.i2 % table->ne[2], at.i3 % table->ne[3]), out, table->ne[0]);
+    else
+      m->isa->decode[table->dtype](gr_array_at(table, 0, id, GR_MUTANT(get_rows_no_batch) ? 0 : at.i2 % table->ne[2], at.i3 % table->ne[3]),
+                                   out, table->ne[0]);
   }
 }
 
@@ -55,7 +58,8 @@ static void get_back_job(void *ctx, size_t job, int thread)
     gr_row_at at = gr_row_index(dy, r);
     int64_t id = id_at(&m->call->in[1], at.i1, at.i2, at.i3);
     if (id < 0 || id >= out->ne[1]) continue;
-    float *y = (float *)gr_array_at(out, i0, id, at.i2 % out->ne[2], at.i3 % out->ne[3]);
+    float *y = (float *)gr_array_at(out, i0, id, GR_MUTANT(get_rows_back_no_batch) ? 0 : at.i2 % out->ne[2], at.i3 % out->ne[3]);
+    if (GR_MUTANT(get_rows_back_overwrites)) memset(y, 0, (size_t)n * sizeof *y);
     m->isa->add(y, y, gr_cpu_piece(dy, i0, n, at, buffer), n);
   }
 }
@@ -75,6 +79,7 @@ static void store_job(void *ctx, size_t job, int thread)
   const gr_array *cache = &m->call->out[0], *x = &m->call->in[1];
   int64_t id = id_at(&m->call->in[2], (int64_t)job, 0, 0);
   if (id < 0 || id >= cache->ne[2]) return;
+  if (GR_MUTANT(store_rows_slot_0)) id = 0;
   for (int64_t j = 0; j < x->ne[1]; j++) {
     if (cache->dtype == GR_F32 && cache->nb[0] == sizeof(float) && x->nb[0] == sizeof(float))
       memcpy(gr_array_at(cache, 0, j, id, 0), gr_array_at(x, 0, j, (int64_t)job, 0), (size_t)x->ne[0] * sizeof(float));

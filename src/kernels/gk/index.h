@@ -19,13 +19,15 @@ GK_FN int64_t gk_offset(const GK_PRIVATE uint32_t *i, const GK_CONST_AS int64_t 
 /* The same with indices taken modulo ne: the operand repeats. */
 GK_FN int64_t gk_offset_repeat(const GK_PRIVATE uint32_t *i, const GK_CONST_AS int64_t *stride, const GK_CONST_AS uint32_t *ne)
 {
-  return i[0] % ne[0] * stride[0] + i[1] % ne[1] * stride[1] + i[2] % ne[2] * stride[2] + i[3] % ne[3] * stride[3];
+  return i[0] % ne[0] * stride[0] + (GK_MUTANT(emu_repeat_row_0) ? 0 : i[1] % ne[1]) * stride[1] + i[2] % ne[2] * stride[2] +
+         i[3] % ne[3] * stride[3];
 }
 
 /* Rows are dealt to `blocks` groups each, one thread an element: the thread's element of shape ne. i[0] may lie past the row's end. */
 GK_FN void gk_element(gk_thread t, const GK_CONST_AS uint32_t *ne, uint32_t blocks, GK_PRIVATE uint32_t *i)
 {
   i[0] = gk_group(t) % blocks * gk_size(t) + gk_tid(t);
+  if (GK_MUTANT(emu_last_partial_block) && (gk_group(t) % blocks + 1) * gk_size(t) > ne[0]) i[0] = ne[0];
   gk_row_split(gk_group(t) / blocks, ne, i);
 }
 

@@ -28,7 +28,9 @@ GK_FN void gk_load_b(gk_thread t, const GK_CONST_AS gk_product_args &a, const GK
   for (uint32_t q = gk_tid(t); q < GK_TILE * GK_TILE; q += GK_PRODUCT_THREADS) {
     const uint32_t k = along_k ? q % GK_TILE : q / GK_TILE, n = along_k ? q / GK_TILE : q % GK_TILE;
     const bool inside = k0 + k < a.k && n0 + n < a.n;
-    tile_b[k * GK_PITCH + n] = inside ? b[(k0 + k) * a.b_k_stride + (n0 + n) * a.b_n_stride] : 0.0f;
+    int64_t at = (k0 + k) * a.b_k_stride + (GK_MUTANT(emu_out_prod_grad_row_0) ? 0 : n0 + n) * a.b_n_stride;
+    if (along_k && a.b_n_stride == a.k && GK_MUTANT(emu_out_prod_swapped_strides)) at = (k0 + k) * (int64_t)a.n + n0 + n;
+    tile_b[k * GK_PITCH + n] = GK_MUTANT_HALF(emu_out_prod_half, inside ? b[at] : 0.0f);
   }
 }
 
@@ -40,7 +42,8 @@ GK_FN void gk_load_w(gk_thread t, const GK_CONST_AS gk_product_args &a, const GK
   for (uint32_t q = gk_tid(t); q < GK_TILE * GK_TILE / 8; q += GK_PRODUCT_THREADS) {
     const uint32_t m = q % GK_TILE, k = q / GK_TILE * 8;
     float v[8] = { 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f };
-    if (m0 + m < a.m && k0 + k < a.k) gk_decode8(Format(), w + (m0 + m) * a.w_row_bytes, k0 + k, a.k, v);
+    if (m0 + m < a.m && k0 + k < a.k)
+      gk_decode8(Format(), w + (GK_MUTANT(emu_matmul_no_tile_offset) ? m : m0 + m) * a.w_row_bytes, k0 + k, a.k, v);
     for (uint32_t e = 0; e < 8; e++) tile_w[(k + e) * GK_PITCH + m] = v[e];
   }
 }
@@ -53,7 +56,8 @@ GK_FN void gk_load_w_transposed(gk_thread t, const GK_CONST_AS gk_product_args &
   for (uint32_t q = gk_tid(t); q < GK_TILE * GK_TILE / 8; q += GK_PRODUCT_THREADS) {
     const uint32_t k = q / (GK_TILE / 8), m = q % (GK_TILE / 8) * 8;
     float v[8] = { 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f };
-    if (m0 + m < a.m && k0 + k < a.k) gk_decode8(Format(), w + (k0 + k) * a.w_row_bytes, m0 + m, a.m, v);
+    if (m0 + m < a.m && k0 + k < a.k)
+      gk_decode8(Format(), w + (k0 + k) * a.w_row_bytes, GK_MUTANT(emu_out_prod_no_tile_offset) ? m : m0 + m, a.m, v);
     for (uint32_t e = 0; e < 8; e++) tile_w[k * GK_PITCH + m + e] = v[e];
   }
 }
@@ -79,18 +83,18 @@ GK_FN void gk_tile_product(gk_thread t, const GK_CONST_AS gk_product_args &a, co
 {
   float run[16];
   GK_UNROLL for (uint32_t i = 0; i < 16; i++) total[i] = run[i] = 0.0f;
-  for (uint32_t k0 = 0; k0 < a.k; k0 += GK_TILE) {
+  for (uint32_t k0 = 0; k0 + (GK_MUTANT(emu_matmul_last_partial_tile) ? GK_TILE - 1 : 0) < a.k; k0 += GK_TILE) {
     if (transposed) gk_load_w_transposed<Format>(t, a, w, k0, m0, tile_w);
     else gk_load_w<Format>(t, a, w, k0, m0, tile_w);
     gk_load_b(t, a, b, k0, n0, tile_b);
     gk_barrier(t);
     gk_tile_add(t, tile_w, tile_b, run);
-    gk_barrier(t); /* the tiles are about to be overwritten */
+    if (!GK_MUTANT(emu_matmul_no_barrier)) gk_barrier(t); /* the tiles are about to be overwritten */
     if ((k0 + GK_TILE) % GK_RUN == 0 || k0 + GK_TILE >= a.k) {
       GK_UNROLL for (uint32_t i = 0; i < 16; i++)
       {
         total[i] += run[i];
-        run[i] = 0.0f;
+        run[i] = GK_MUTANT(emu_matmul_no_reset) ? run[i] : 0.0f;
       }
     }
   }
@@ -108,7 +112,8 @@ GK_FN void gk_product(gk_thread t, const GK_CONST_AS gk_product_args &a, const G
   {
     const uint32_t m = m0 + i % 4 * 8 + gk_thread_m(t), n = n0 + i / 4 * 8 + gk_thread_n(t);
     if (m >= a.m || n >= a.n) continue;
-    y[m + n * a.y_n_stride] = add ? z[m * a.z_m_stride + n * a.z_n_stride] + total[i] : total[i];
+    y[m + (GK_MUTANT(emu_matmul_slot_0) ? n - n0 : n) * a.y_n_stride] =
+        add && !GK_MUTANT(emu_matmul_add_no_base) ? z[m * a.z_m_stride + n * a.z_n_stride] + total[i] : total[i];
   }
 }
 

@@ -4,6 +4,7 @@
  *   out[query, :] += p[:, query] V         micro-kernel, rows are queries */
 #include "backend/cpu/kernels/micro.h"
 #include "backend/cpu/kernels/vmath.h"
+#include "base/mutant.h"
 
 typedef struct strip_state {
   int64_t rows;
@@ -93,6 +94,7 @@ static void begin_strip(const gr_cpu_attention *a, int64_t head, gr_cpu_strip st
 /* Scores of keys [from, to); returns the key of the first row of scores. */
 static int64_t score(const gr_cpu_attention *a, int64_t head, const strip_state *s, int64_t from, int64_t to)
 {
+  if (GR_MUTANT(attention_head_0)) head = 0;
   int64_t width = a->k.ne[0], first = a->k_blocks ? from / GR_ROWS * GR_ROWS : from, rows;
   for (int64_t j = first; j < to; j += rows) {
     rows = gr_min(GR_ROWS, (a->k_blocks ? a->k.ne[2] : to) - j);
@@ -112,7 +114,7 @@ static inline __attribute__((always_inline)) void find_top(strip_state *s, int v
   vf top = s->top[v];
   for (int64_t j = from; j < to; j++, scores += GR_COLS) {
     vf x = vload(scores);
-    if (cap > 0) x = cap * vtanh(x / cap);
+    if (cap > 0 && !GR_MUTANT(attention_no_softcap)) x = cap * vtanh(x / cap);
     if (masked) x = vif_within((int32_t)j, s->from[v], s->to[v], x, vset(-INFINITY));
     if (masked || cap > 0) vstore(scores, x);
     top = vmax(x, top); /* a NaN score does not become the top; its exponential below still is NaN */

@@ -5,6 +5,7 @@
  *   dK += G Q, dV += P dO  rows are keys; sums of this head alone, added up over its group by the driver */
 #include "backend/cpu/kernels/micro.h"
 #include "backend/cpu/kernels/vmath.h"
+#include "base/mutant.h"
 
 enum { STRIPS = GR_CPU_QUERIES / GR_COLS };
 
@@ -94,8 +95,8 @@ static void gradients(const gr_cpu_attention *a, const back_block *b, int64_t la
       slope = 1.0f - t * t;
     }
     vf prob = vif_within((int32_t)j, see_from, see_to, vexp(s - lse), vset(0));
-    vf grad = prob * (vload(g) - flow);
-    if (cap > 0) grad *= slope;
+    vf grad = prob * (vload(g) - (GR_MUTANT(attention_back_no_flow) ? vset(0) : flow));
+    if (cap > 0 && !GR_MUTANT(attention_back_no_softcap)) grad *= slope;
     vstore(p, prob);
     vstore(g, vif_within((int32_t)j, see_from, see_to, grad, vset(0)));
   }

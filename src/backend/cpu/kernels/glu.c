@@ -1,6 +1,7 @@
 /* The gated units and their gradients; the formulas are those of ops/glu.h, arranged so that nothing cancels. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vmath.h"
+#include "base/mutant.h"
 
 typedef struct unit {
   vf act, slope; /* act(gate) and its derivative */
@@ -39,9 +40,10 @@ static inline vf forward(int kind, vf g, vf u)
 
 static inline void backward(int kind, vf g, vf u, vf dy, vf *dg, vf *du)
 {
+  if (GR_MUTANT(glu_back_ignores_grad)) dy = vset(1);
   if (kind == GR_GLU_SWIGLU_OAI) {
     unit a = silu(vmin(vset(7), g), 1.702f);
-    *dg = vif_less(vset(7), g, vset(0), dy * (clamp_up(u) + 1.0f) * a.slope);
+    *dg = vif_less(vset(GR_MUTANT(glu_back_no_limit) ? 1e30f : 7.0f), g, vset(0), dy * (clamp_up(u) + 1.0f) * a.slope);
     *du = vif_less(vset(7), u, vset(0), vif_less(u, vset(-7), vset(0), dy * a.act));
     return;
   }

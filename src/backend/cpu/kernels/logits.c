@@ -1,6 +1,7 @@
 /* Rows of logits: the tail of head and loss. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vmath.h"
+#include "base/mutant.h"
 
 void GR_ISA_FN(soften)(float *z, float scale, float cap, int64_t n)
 {
@@ -46,8 +47,8 @@ void GR_ISA_FN(loss_gradient)(float *z, float lse, int64_t label, float dnll, fl
   float weight = dnll * scale, at_label = here && cap > 0 ? 1 - z[label] / cap * (z[label] / cap) : 1;
   for (int64_t i = 0; i < n; i += GR_LANES) {
     int64_t live = gr_min(n - i, GR_LANES);
-    vf v = vload_part(z + i, live), g = vexp(v - lse) * weight;
-    if (cap > 0) g *= 1.0f - v / cap * (v / cap);
+    vf v = vload_part(z + i, live), g = vexp(v - lse) * (GR_MUTANT(head_loss_back_no_weight) ? scale : weight);
+    if (cap > 0 && !GR_MUTANT(head_loss_back_no_softcap)) g *= 1.0f - v / cap * (v / cap);
     vstore_part(z + i, g, live);
   }
   if (here) z[label] -= weight * at_label;

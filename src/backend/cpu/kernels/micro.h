@@ -3,6 +3,7 @@
 #ifndef GR_CPU_MICRO_H
 #define GR_CPU_MICRO_H
 #include "backend/cpu/kernels/kernels.h"
+#include "base/mutant.h"
 
 enum {
 #if GR_LANES == 16
@@ -43,7 +44,7 @@ static inline void micro_block(int layout, const gr_micro_block *m)
     int64_t live = m->cols - j;
     if (live >= GR_COLS || live == GR_LANES)
       kernel[live >= GR_COLS](m->a, m->a_step, b, m->b_step, m->steps, m->c + j, m->c_row, m->base ? m->base + j : NULL, m->base_row);
-    else GR_ISA_FN(micro_edge)(layout, m, j);
+    else if (!GR_MUTANT(matmul_last_partial_strip)) GR_ISA_FN(micro_edge)(layout, m, j);
   }
 }
 

@@ -1,5 +1,6 @@
 /* Packing and tiles of the product engine (backend/cpu/product.h). */
 #include "backend/cpu/kernels/tiles.h"
+#include "base/mutant.h"
 
 enum {
   PIECE = 256, /* elements of a row decoded at a time: a super-block */
@@ -31,6 +32,8 @@ void GR_ISA_FN(pack)(const gr_cpu_product *p, const gr_cpu_term *t, int64_t bloc
     } else {
       pack_strided(t, first, rows, k, deep, dst);
     }
+    for (float *v = gr_packed_at(p, t, block, k), *end = v + rows * deep; GR_MUTANT(out_prod_half) && v < end; v++)
+      *v = GR_MUTANT_HALF(out_prod_half, *v);
   }
 }
 
@@ -65,6 +68,7 @@ static void tile_along(const gr_cpu_product *p, const gr_cpu_term *t, int64_t co
   float buffer[GR_LANES][PITCH];
   gr_tile_fn *decode = GR_ISA_FN(tiles)[t->dtype];
   const gr_dtype_info *d = gr_dtype_get(t->dtype);
+  if (GR_MUTANT(matmul_no_tile_offset)) col = 0;
   for (int64_t c = 0; c < cols; c += GR_LANES) {
     float *dst = tile + c / GR_COLS * deep * GR_COLS + c % GR_COLS;
     if (decode && c + GR_LANES <= cols) {
@@ -84,6 +88,7 @@ static void tile_along(const gr_cpu_product *p, const gr_cpu_term *t, int64_t co
 static void tile_across(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col, int64_t cols, int64_t k, int64_t deep, float *tile)
 {
   float buffer[PITCH];
+  if (GR_MUTANT(out_prod_no_tile_offset)) col = 0;
   for (int64_t c = 0; c < cols; c += PIECE) {
     int64_t n = gr_min(cols - c, PIECE);
     for (int64_t i = 0; i < deep; i++) {
@@ -161,7 +166,8 @@ static void one_tile(const gr_cpu_product *p, int64_t col, int64_t cols, int64_t
     int64_t k = 0;
     do { /* a contraction over nothing still gives base, or zeros */
       int64_t deep = gr_min(t->chunk, t->depth - k);
-      bool begun = k > 0 || t > p->term, done = k + deep >= t->depth && t == p->term + p->terms - 1;
+      bool begun = (k > 0 && !GR_MUTANT(matmul_chunk_overwrites)) || t > p->term,
+           done = k + deep >= t->depth && t == p->term + p->terms - 1;
       if (!t->w_read) (t->across ? tile_across : tile_along)(p, t, col, cols, k, deep, tile);
       for (int64_t b = block; b < last; b++) {
         int64_t first = gr_block_begin(p->rows, p->blocks, b), rows = gr_block_begin(p->rows, p->blocks, b + 1) - first;

@@ -1,5 +1,6 @@
 #include "backend/cpu/kernels/tiles.h"
 
+#include "base/mutant.h"
 #include "quant/blocks.h"
 
 /* ---- words of many rows ---- */
@@ -155,7 +156,7 @@ static void q4_k_tile(const uint8_t *x, int64_t stride, int64_t n, float *dst)
     load_pairs(scale, min, x, stride);
     for (int part = 0; part < 8; part++) { /* 16 bytes: half of two sub-blocks */
       int s = part & ~1, at = 32 * s + 16 * (part & 1);
-      vf s0 = scale[s], m0 = -min[s], s1 = scale[s + 1], m1 = -min[s + 1];
+      vf s0 = scale[s], m0 = -min[s], s1 = scale[s + 1], m1 = GR_MUTANT(matmul_q4_k_no_min) ? vset(0) : -min[s + 1];
       vi w[4];
       load_words(w, x + 16 + 16 * part, stride);
       GR_UNROLL
