@@ -56,6 +56,10 @@ gr_status gr_plan_run(gr_plan *p, size_t *cursor, size_t most, gr_error *e);
 /* All of it. */
 gr_status gr_plan_run_all(gr_plan *p, gr_error *e);
 
+/* Called before each launch that computes in host memory, its inputs as the run left them: what recording stands on. NULL: nothing. */
+typedef gr_status gr_plan_watch_fn(void *ctx, const gr_node *node, const gr_op_call *call, gr_error *e);
+void gr_plan_watch(gr_plan *p, gr_plan_watch_fn *watch, void *ctx);
+
 typedef struct gr_launch_info {
   const gr_node *node; /* NULL for a copy between backends */
   const gr_tensor *copied;

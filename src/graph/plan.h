@@ -46,6 +46,8 @@ struct gr_plan {
   void *staging; /* for copies between two device backends */
   size_t staging_bytes;
   int64_t live[GR_DIM_COUNT]; /* -1: at capacity */
+  gr_plan_watch_fn *watch;
+  void *watch_ctx;
   bool allocated, uploaded;
 };
 

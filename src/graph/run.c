@@ -169,6 +169,12 @@ void *gr_plan_host(gr_plan *p, const gr_tensor *t)
 
 /* ---- launches ---- */
 
+void gr_plan_watch(gr_plan *p, gr_plan_watch_fn *watch, void *ctx)
+{
+  p->watch = watch;
+  p->watch_ctx = ctx;
+}
+
 size_t gr_plan_launches(const gr_plan *p) { return p->n_launches; }
 
 static void bind(const gr_plan *p, const gr_launch *l, gr_op_call *call)
@@ -232,6 +238,7 @@ static gr_status run_launch(gr_plan *p, gr_launch *l, gr_error *e)
   if (!l->node) return run_copy(p, l, e);
   gr_op_call call;
   bind(p, l, &call);
+  if (p->watch && p->backends[l->backend]->ops->host_memory) GR_TRY(p->watch(p->watch_ctx, l->node, &call, e));
   gr_status s = l->row->run(p->backends[l->backend], &call, e);
   if (s != GR_OK) gr_error_context(e, "%s (%s)", gr_op_name(l->node->op), l->node->name);
   return s;

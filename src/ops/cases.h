@@ -38,7 +38,8 @@ typedef struct gr_case_in {
   uint8_t dim[GR_DIMS]; /* gr_dim: tagged dimensions also run at smaller live sizes */
   gr_layout layout;
   gr_fill fill;
-  bool grad; /* grad mode asks for its gradient */
+  const void *data; /* instead of fill: the elements, dense, in the input's own type; not copied */
+  bool grad;        /* grad mode asks for its gradient */
   uint8_t leaf;
 } gr_case_in;
 
@@ -56,7 +57,8 @@ enum {
   GR_CASE_PERF = 2,    /* a training shape, for perf mode only */
   GR_CASE_NO_GRAD = 4, /* test mode only */
   GR_CASE_NO_TEST = 8, /* grad mode only */
-  GR_CASE_ZERO = 16    /* the results are 0 everywhere, and meant to be */
+  GR_CASE_ZERO = 16,   /* the results are 0 everywhere, and meant to be */
+  GR_CASE_REAL = 32    /* recorded from a run: results may be 0 everywhere, or not */
 };
 
 enum { GR_CASE_ZERO_SLICES = 8 };

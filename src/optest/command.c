@@ -12,10 +12,12 @@ static const char usage[] = "usage: graft ops MODE [options]\n"
                             "  support   which row runs which op, by type and backend\n"
                             "  mutants   breaks one line after another on purpose and sees that a check turns red\n"
                             "  doc       docs/ops.md\n"
+                            "  record    FILE and train's options: keeps the calls of one training step, for test --replay\n"
                             "options:\n"
                             "  -o, --op NAME[,NAME...]  only these ops, by Graft's or ggml's name\n"
                             "  -b, --backend NAME       only this backend\n"
                             "  --full                   dear cases too\n"
+                            "  --replay FILE            test: the calls of a recording (graft ops record) in place of each op's cases\n"
                             "  --strict                 test: a case that any backend, not the CPU alone, lacks is a failure\n"
                             "  --seed N                 of all data (42)\n"
                             "  -t, --threads N          perf: threads (0, the default: every processor)\n"
@@ -63,13 +65,14 @@ static int parse(gr_optest *o, int argc, char **argv, FILE *err)
     else if (is(arg, "--json", NULL)) o->json = true;
     else if (is(arg, "-v", "--verbose")) o->verbose = true;
     else if (is(arg, "-o", "--op") || is(arg, "-b", "--backend") || is(arg, "--seed", NULL) || is(arg, "-t", "--threads") ||
-             is(arg, "-m", "--mutant")) {
+             is(arg, "-m", "--mutant") || is(arg, "--replay", NULL)) {
       i++;
       if (!value) return fprintf(err, "graft: %s needs a value\n", arg), 2;
       if (is(arg, "-o", "--op")) {
         if (choose_ops(o, value, err)) return 2;
       } else if (is(arg, "-b", "--backend")) o->backend = value;
       else if (is(arg, "-m", "--mutant")) o->mutant = value;
+      else if (is(arg, "--replay", NULL)) o->replay = value;
       else if (is(arg, "-t", "--threads") && (!parse_number(value, &n) || n > 1024))
         return fprintf(err, "graft: %s takes 0 (one a processor) to 1024 threads, not '%s'\n", arg, value), 2;
       else if (!parse_number(value, &n)) return fprintf(err, "graft: %s takes a whole number from 0 on, not '%s'\n", arg, value), 2;
@@ -96,6 +99,7 @@ int gr_optest_main(int argc, char **argv, FILE *out, FILE *err)
     if (strcmp(argv[0], modes[m].name) != 0) continue;
     int wrong = parse(&o, argc, argv, err);
     if (wrong) return wrong;
+    if (o.replay && modes[m].run != gr_optest_test) return fprintf(err, "graft: --replay is for ops test, not for ops %s\n", argv[0]), 2;
     gr_status status = modes[m].run(&o, &e);
     if (status != GR_OK) return fprintf(err, "graft: %s\n", e.text), status == GR_ERR_USAGE ? 2 : 1;
     return o.failures ? 1 : 0;

@@ -75,8 +75,28 @@ static double fill_value(const gr_fill *f, uint64_t seed, uint64_t key, uint64_t
   }
 }
 
+/* Elements of a dense array of in's type and a's shape. */
+static void copy_elements(const gr_case_in *in, const gr_array *a)
+{
+  gr_array from = { .data = (void *)(uintptr_t)in->data, .dtype = in->dtype };
+  memcpy(from.ne, a->ne, sizeof from.ne);
+  gr_strides_contiguous(from.dtype, from.ne, from.nb);
+  size_t row = (size_t)gr_row_bytes(from.dtype, from.ne[0]);
+  for (int64_t i3 = 0; i3 < a->ne[3]; i3++)
+    for (int64_t i2 = 0; i2 < a->ne[2]; i2++)
+      for (int64_t i1 = 0; i1 < a->ne[1]; i1++) {
+        if (gr_dtype_is_quant(a->dtype)) memcpy(gr_array_at(a, 0, i1, i2, i3), gr_array_at(&from, 0, i1, i2, i3), row);
+        else
+          for (int64_t i0 = 0; i0 < a->ne[0]; i0++) gr_array_set(a, i0, i1, i2, i3, gr_array_get(&from, i0, i1, i2, i3));
+      }
+}
+
 void gr_case_fill(const gr_case_in *in, const gr_array *a, uint64_t seed, uint64_t key)
 {
+  if (in->data) {
+    copy_elements(in, a);
+    return;
+  }
   if (gr_dtype_is_quant(a->dtype)) {
     fill_blocks(a, seed, key);
     return;

@@ -1,6 +1,7 @@
 /* What the files of the harness share. */
 #ifndef GR_OPTEST_INTERNAL_H
 #define GR_OPTEST_INTERNAL_H
+#include "io/gguf.h"
 #include "ops/cases.h"
 #include "optest/optest.h"
 
@@ -19,6 +20,9 @@ gr_status gr_case_list_make(gr_case_list *l, const gr_optest_swap *swap, gr_op_i
 void gr_case_list_free(gr_case_list *l);
 /* "matmul(Q4_K [256, 5], F32 [256, 3] transposed) name" */
 const char *gr_case_describe(gr_op_id op, const gr_case *c, char *text, size_t size);
+
+/* record.c: puts the calls of l's op in a recording in the place of its cases, with their tolerance. The recording must outlive l. */
+gr_status gr_record_cases(const gr_gguf *recording, gr_case_list *l, gr_error *e);
 
 /* Each input is a view into a leaf of its own that is larger by guards on both sides. */
 typedef struct gr_case_graph {

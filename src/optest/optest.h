@@ -50,6 +50,7 @@ typedef struct gr_optest {
   const gr_optest_mutant *mutants; /* NULL: those of base/mutants.def; else n_mutants of them */
   size_t n_mutants;
   gr_optest_failure *first; /* NULL, or where the first failure is kept */
+  const char *replay;       /* test: a recording, whose calls are the cases; NULL: each op's own */
   /* Counted while running. */
   size_t cases, checks, failures, uncovered;
 } gr_optest;
@@ -64,6 +65,21 @@ gr_status gr_optest_support(gr_optest *o, gr_error *e);
 gr_status gr_optest_mutants(gr_optest *o, gr_error *e);
 /* docs/ops.md, from ops.def and the descriptors. */
 gr_status gr_optest_doc(gr_optest *o, gr_error *e);
+
+/* ---- recording (C10): calls of a real run, kept as cases ---- */
+
+typedef struct gr_recorder gr_recorder;
+
+/* Keeps the first call of each kind (op, parameters, types, shapes and layouts), as long as they take at most `bytes` together. */
+gr_status gr_recorder_create(gr_recorder **r, size_t bytes, gr_error *e);
+void gr_recorder_free(gr_recorder *r); /* NULL is fine */
+/* A gr_plan_watch_fn: ctx is the recorder. */
+gr_status gr_recorder_watch(void *ctx, const gr_node *node, const gr_op_call *call, gr_error *e);
+/* Writes a GGUF file: parameters and layouts as metadata, inputs as tensors. Parameters have the bytes of this build's structs: a recording
+ * is for the build that made it. What is there is replaced if it is a recording, and GR_ERR_USAGE if not. */
+gr_status gr_recorder_save(const gr_recorder *r, const char *path, gr_error *e);
+/* Calls seen, kept, and left out because they were too large. */
+void gr_recorder_counts(const gr_recorder *r, size_t *seen, size_t *kept, size_t *left_out);
 
 /* graft ops MODE [options]: argv[0] is the mode. Writes results to out and errors to err; returns the exit status: 0 all passed, 1
  * something failed, 2 wrong usage. */

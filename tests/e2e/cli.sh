@@ -77,6 +77,12 @@ refused 2 "window of 9999 tokens is longer than the model's context of [0-9]" 'd
 refused 2 '0 \(one a processor\) to 1024 threads, not -1' 'threads below none' "$graft" generate -m "$model" -t -1 -p x
 refused 2 "0 \\(one a processor\\) to 1024 threads, not '-1'" 'threads below none, of ops' "$graft" ops perf -t -1
 refused 2 "there is no op 'nosuch'" 'an op that is none' "$graft" ops test -o nosuch
+says 'calls, one of each kind; 0 too large' 'a step recorded' "$graft" ops record "$tmp/step.gguf" -m "$model" -d "$data" -c 64 --batch-size 1
+says '^test: [1-9].* 0 failures' 'and replayed' "$graft" ops test --replay "$tmp/step.gguf" -o scale,rope -b cpu
+refused 2 'give the file to write' 'a recording without a file' "$graft" ops record -m "$model" -d "$data"
+refused 2 'is no recording: it is not written over' 'a recording over something else' "$graft" ops record "$tmp/ids" -m "$model" -d "$data" -c 64 --batch-size 1
+refused 2 'replay is for ops test' 'a replay in another mode' "$graft" ops grad --replay "$tmp/step.gguf"
+refused 1 "'graft.calls' is missing" 'a replay of what is no recording' "$graft" ops test --replay "$model"
 refused 2 "0 \(one a processor\) to 1024 threads, not 4294967297" 'threads beyond 32 bits' "$graft" quantize x y Q8_0 -t 4294967297
 
 # A model without a chat template, whose vocabulary has no <|im_end|>: EOS ends the assistant's turns, and data says so.
