@@ -164,6 +164,7 @@ static gr_status read_file(data_reader *r, const gr_map *m, gr_error *e)
   const unsigned char *p = m->data;
   size_t n = m->size;
   bool plain;
+  if (n == 0) return GR_OK; /* no bytes, and no place where they would be */
   GR_TRY(check_text(r, p, n, e));
   if (n >= 3 && p[0] == 0xef && p[1] == 0xbb && p[2] == 0xbf) p += 3, n -= 3;
   GR_TRY(is_plain(r, p, n, &plain, e));

@@ -42,6 +42,7 @@ static gr_status take_windows(struct plain *p, bool last, gr_error *e)
     p->r->d->counts.records++;
     at += n - 1;
   }
+  if (at == 0) return GR_OK; /* perhaps there are no arrays yet */
   memmove(p->ids, p->ids + at, (p->n - at) * sizeof *p->ids);
   memmove(p->lines, p->lines + at, (p->n - at) * sizeof *p->lines);
   p->n -= at;

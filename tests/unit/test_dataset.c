@@ -241,6 +241,10 @@ static void encodings_that_are_not_utf8(void **state)
       assert_int_equal(load_bytes("f.jsonl", wide + (mark ? 0 : 2), 2 * (sizeof json - 1) + (mark ? 2 : 0), &o), GR_ERR_FORMAT);
       assert_non_null(strstr(at.e.text, "is UTF-16: save it as UTF-8"));
     }
+  for (int mark = 0; mark < 2; mark++) { /* no bytes, and a mark before no bytes */
+    assert_int_equal(load("f.txt", mark ? "\xef\xbb\xbf" : "", &o), GR_ERR_FORMAT);
+    assert_non_null(strstr(at.e.text, "f.txt is empty"));
+  }
   assert_int_equal(load_bytes("f.txt", "GGUF\3\0\0\0model", 13, &o), GR_ERR_FORMAT);
   assert_non_null(strstr(at.e.text, "NUL"));
   assert_int_equal(load("f.bin", "caf\xe9 is Latin-1", &o), GR_ERR_FORMAT);
