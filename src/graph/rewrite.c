@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "graph/plan.h"
+#include "ops/fused.h"
 
 /* ---- dropping ---- */
 
@@ -160,6 +161,7 @@ static gr_node *try_fusion(gr_plan *p, const struct fusion *f, gr_node *outer, c
   if (inner->op != f->inner || uses[inner->out[0]->id] != 1 || inner->phase != outer->phase || inner->layer != outer->layer) return NULL;
   if (!gr_shape_equal(inner->out[0]->ne, outer->out[0]->ne)) return NULL;
   if (f->same_shape && !gr_tensor_same_shape(c, outer->out[0])) return NULL; /* a bias has the sizes of one token's row, not its shape */
+  if (f->fused == GR_OP_matmul_add && inner->in[0]->ne[0] > GR_FUSED_DEPTH) return NULL;
   gr_tensor *in[3];
   for (int i = 0; f->inputs[i]; i++) in[i] = f->inputs[i] == 'c' ? c : inner->in[f->inputs[i] - 'a'];
   gr_graph *g = p->graph;

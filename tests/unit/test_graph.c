@@ -165,6 +165,49 @@ static gr_tensor *leaf(gr_graph *g, gr_leaf kind, gr_dtype type, int64_t a, int6
   return gr_graph_leaf(g, kind, type, (const int64_t[GR_DIMS]){ a, b, 1, 1 }, NULL, NULL, name);
 }
 
+/* r + W x, planned whole or node by node. */
+static void residual_sum(gr_backend *cpu, int64_t depth, bool plain, float *z)
+{
+  enum { M = 5, N = 3 };
+  gr_error e = { 0 };
+  gr_graph *g = gr_graph_create();
+  assert_non_null(g);
+  gr_tensor *in[3] = { leaf(g, GR_LEAF_INPUT, GR_F32, M, N, "r"), leaf(g, GR_LEAF_INPUT, GR_F32, depth, M, "w"),
+                       leaf(g, GR_LEAF_INPUT, GR_F32, depth, N, "x") };
+  gr_tensor *sum = gr_add(g, in[0], gr_matmul(g, in[1], in[2]));
+  const gr_plan_options o = { .backends = &cpu, .n_backends = 1, .no_fusion = plain };
+  gr_plan *p = NULL;
+  assert_ok(gr_plan_create(&p, g, &sum, 1, &o, &e), &e);
+  assert_ok(gr_plan_allocate(p, &e), &e);
+  for (int i = 0; i < 3; i++) {
+    size_t n = (size_t)(in[i]->ne[0] * in[i]->ne[1]);
+    float *values = gr_alloc(n * sizeof *values);
+    assert_non_null(values);
+    for (size_t k = 0; k < n; k++) values[k] = (float)((k * 2654435761u + (size_t)i) % 1000003) / 1000003 - 0.3f;
+    assert_ok(gr_plan_write(p, in[i], values, n * sizeof *values, &e), &e);
+    gr_free(values);
+  }
+  assert_ok(gr_plan_run_all(p, &e), &e);
+  assert_ok(gr_plan_read(p, sum, z, M * N * sizeof *z, &e), &e);
+  gr_plan_free(p);
+  gr_graph_free(g);
+}
+
+/* A fresh adapter's zeros stand between a product and what it is added to: were it added to in pieces, all logits would change by a bit. */
+static void a_product_has_the_same_bits_whatever_it_is_added_to(void **state)
+{
+  (void)state;
+  static const int64_t depths[] = { 16, 1024, 1025, 1536, 5000 };
+  gr_backend *cpu = open_backend("cpu");
+  for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) {
+    float fused[15], plain[15];
+    residual_sum(cpu, depths[i], false, fused);
+    residual_sum(cpu, depths[i], true, plain);
+    if (memcmp(fused, plain, sizeof fused) != 0) fail_msg("over %d elements", (int)depths[i]);
+  }
+  gr_backend_close(cpu);
+}
+
 static void what_cannot_be_is_refused_by_name(void **state)
 {
   (void)state;
@@ -213,6 +256,7 @@ int main(void)
     cmocka_unit_test(no_two_living_tensors_share_memory),
     cmocka_unit_test(fusion_happens_and_can_be_left_out),
     cmocka_unit_test(live_sizes_are_checked),
+    cmocka_unit_test(a_product_has_the_same_bits_whatever_it_is_added_to),
     cmocka_unit_test(what_cannot_be_is_refused_by_name),
   };
   return cmocka_run_group_tests_name("graph", tests, NULL, NULL);

@@ -1,6 +1,7 @@
 #include "backend/cpu/product.h"
 
 #include "backend/cpu/isa.h"
+#include "ops/fused.h"
 
 enum {
   CHUNK = 1024, /* of the contraction, at most; multiples of CHUNK_UNIT, which suits every block format */
@@ -15,6 +16,8 @@ enum {
   NARROW = 64,              /* columns of a panel that are not split further for that */
   SMALL = 100000            /* multiply-adds that are not worth waking threads for */
 };
+
+_Static_assert((int)CHUNK >= (int)GR_FUSED_DEPTH, "a fused sum is taken in one piece");
 
 static int64_t chunk_of(int64_t depth)
 {
