@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "train/trainer_impl.h"
 
-enum { UNTOUCHED_AFTER = 5 }; /* promise 2: steps after which a tensor without any gradient is named */
+enum { UNTOUCHED_AFTER = 5 }; /* promise 2: steps with a rate above 0 after which a tensor without any gradient is named */
 enum { LISTED = 4 };          /* samples that a sentence names */
 
 static double seconds_now(void)
@@ -121,8 +121,10 @@ static gr_status run_windows(gr_trainer *t, size_t first, size_t last, gr_error 
   return GR_OK;
 }
 
-static void mark_touched(gr_trainer *t)
+/* With a rate of 0 B stays 0, and A gets no gradient through it: that is no news. */
+static void mark_touched(gr_trainer *t, double lr)
 {
+  if (!(lr > 0)) return;
   const float *g = gr_step_gradient(t->step);
   size_t pairs = gr_lora_pair_count(t->lora);
   for (size_t i = 0; i < pairs; i++) {
@@ -133,7 +135,7 @@ static void mark_touched(gr_trainer *t)
       g += sizes[k];
     }
   }
-  if (t->state.step + 1 != UNTOUCHED_AFTER) return;
+  if (++t->watched != UNTOUCHED_AFTER) return;
   for (size_t i = 0; i < 2 * pairs; i++)
     if (!t->touched[i])
       gr_trainer_note(t, "%s.%s has had no gradient in %d steps: it is not being trained", gr_lora_pair_at(t->lora, i / 2)->name,
@@ -150,7 +152,7 @@ static gr_status update(gr_trainer *t, size_t first, size_t last, double *lr, do
   double clip = t->o.max_grad_norm;
   if (clip > 0 && *norm > clip) scale *= clip / (*norm + 1e-6); /* as PyTorch's clip_grad_norm_ */
   *lr = gr_schedule_rate(t->schedule, t->o.learning_rate, t->o.lr_min, t->warmup, t->steps_total, t->state.step);
-  mark_touched(t);
+  mark_touched(t, *lr);
   gr_adamw_update(&t->adamw, gr_lora_values(t->lora), gr_step_gradient(t->step), t->state.m, t->state.v, n, scale, *lr, t->state.step + 1,
                   t->setup.pool);
   if (gr_lora_check_finite(t->lora, NULL) != GR_OK) return step_failure(t, "the adapter after the update", first, last, e);

@@ -47,6 +47,7 @@ struct gr_trainer {
   uint64_t saved; /* step of the newest checkpoint plus 1; 0: none */
   double started;
   uint8_t *touched; /* [2 * pairs] had a gradient that is not 0 */
+  uint64_t watched; /* steps with a rate above 0 since this process began or resumed the run */
 };
 
 void gr_trainer_emit(gr_trainer *t, gr_train_event *event);
@@ -72,7 +73,8 @@ gr_status gr_trainer_write_config(gr_trainer *t, bool finished, gr_error *e);
 /* True when the output is what this very run wrote when it finished. */
 bool gr_trainer_was_finished(const gr_trainer *t);
 gr_status gr_trainer_save_checkpoint(gr_trainer *t, gr_error *e);
-/* The sentence for a loss or gradient that is not a number: step, samples (of d), what can be gone back to. */
+/* The sentence for a loss or gradient that is not a number: step, samples (of d), the model's weight that is none either, if there is
+ * one, and what can be gone back to. */
 gr_status gr_trainer_numeric_failure(gr_trainer *t, const char *what, const gr_dataset *d, const size_t *samples, size_t listed, size_t n,
                                      gr_error *e);
 

@@ -103,7 +103,10 @@ gr_status gr_trainer_numeric_failure(gr_trainer *t, const char *what, const gr_d
   gr_buf text = { 0 };
   gr_buf_printf(&text, "step %llu: %s is not a finite number (", (unsigned long long)t->state.step + 1, what);
   list_samples(d, samples, listed, n, &text);
-  gr_buf_puts(&text, "); lower --learning-rate, or look at the data; ");
+  gr_error weights = { 0 };
+  if (gr_gguf_check_finite(gr_model_file(t->model), t->setup.pool, &weights) == GR_ERR_NUMERIC)
+    gr_buf_printf(&text, "): %s; ", weights.text);
+  else gr_buf_puts(&text, "); lower --learning-rate, or look at the data; ");
   if (gr_checkpoint_list(t->o.output, &steps, &saved, &ignored) == GR_OK && saved) {
     char *path = gr_checkpoint_path(t->o.output, steps[saved - 1]);
     gr_buf_printf(&text, "the last good checkpoint is %s", path ? path : "beside the output");
