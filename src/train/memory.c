@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 /* The head of a small text file, NUL-terminated; false when there is none. */
 static bool read_head(const char *path, char *text, size_t size)
@@ -40,6 +43,13 @@ size_t gr_memory_anonymous(void)
   size_t bytes = 0;
   if (read_head("/proc/self/status", text, sizeof text)) find_kilobytes(text, "RssAnon", &bytes);
   return bytes;
+}
+
+void gr_memory_give_back(void)
+{
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 /* The least limit from group `own` (up to a newline) up to `root`. "max" means none. */

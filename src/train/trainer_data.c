@@ -151,20 +151,28 @@ gr_status gr_trainer_pack_epoch(const gr_trainer *t, size_t epoch, gr_packing *p
   return s;
 }
 
+/* Windows that the steps of an epoch take: the last epoch may leave some. */
+static size_t windows_used(const gr_trainer *t, const gr_epoch *epoch, size_t windows)
+{
+  size_t batch = gr_trainer_batch(t);
+  return epoch->steps < windows / batch + 1 && epoch->steps * batch < windows ? epoch->steps * batch : windows;
+}
+
 /* Adds an epoch of which `share` is used, and no more steps than the run may still take. */
 static gr_status add_epoch(gr_trainer *t, double share, size_t *cap, gr_error *e)
 {
   gr_packing p = { 0 };
   GR_TRY(gr_trainer_pack_epoch(t, t->n_epochs, &p, e));
-  for (size_t i = 0; i < p.n_windows; i++)
-    if (p.windows[i].tokens > t->longest) t->longest = p.windows[i].tokens;
   size_t batch = gr_trainer_batch(t), used = (size_t)ceil(share * (double)p.n_windows - 1e-9), steps = (used + batch - 1) / batch;
   if (steps == 0) steps = 1;
   if (t->o.max_steps > 0 && t->steps_total + steps > (uint64_t)t->o.max_steps) steps = (size_t)((uint64_t)t->o.max_steps - t->steps_total);
-  size_t windows = p.n_windows;
+  const gr_epoch epoch = { steps, p.n_windows };
+  used = windows_used(t, &epoch, p.n_windows);
+  for (size_t i = 0; i < used; i++)
+    if (p.windows[i].tokens > t->longest) t->longest = p.windows[i].tokens;
   gr_packing_free(&p);
   if (!gr_grow((void **)&t->epochs, cap, t->n_epochs + 1, sizeof *t->epochs)) return gr_fail_memory(e, *cap * sizeof *t->epochs);
-  t->epochs[t->n_epochs++] = (gr_epoch){ steps, windows };
+  t->epochs[t->n_epochs++] = epoch;
   t->steps_total += steps;
   return GR_OK;
 }
@@ -181,6 +189,33 @@ gr_status gr_trainer_count_steps(gr_trainer *t, gr_error *e)
   t->warmup = t->o.warmup_steps >= 0 ? (uint64_t)t->o.warmup_steps : (uint64_t)ceil(t->o.warmup_ratio * (double)t->steps_total);
   t->o.warmup_steps = (int64_t)t->warmup;
   return GR_OK;
+}
+
+gr_status gr_trainer_fullest_run(const gr_trainer *t, int32_t micro_batch, int32_t *tokens, gr_error *e)
+{
+  size_t batch = gr_trainer_batch(t), at_once = (size_t)micro_batch;
+  *tokens = 0;
+  for (size_t epoch = 0; epoch < t->n_epochs; epoch++) {
+    gr_packing p = { 0 };
+    GR_TRY(gr_trainer_pack_epoch(t, epoch, &p, e));
+    size_t used = windows_used(t, &t->epochs[epoch], p.n_windows);
+    for (size_t first = 0; first < used; first += batch) /* runs end with their step */
+      for (size_t i = first; i < used && i < first + batch; i += at_once) {
+        int32_t sum = 0;
+        for (size_t k = i; k < used && k < first + batch && k < i + at_once; k++) sum += p.windows[k].tokens;
+        if (sum > *tokens) *tokens = sum;
+      }
+    gr_packing_free(&p);
+  }
+  return GR_OK;
+}
+
+size_t gr_trainer_packing_bytes(const gr_trainer *t)
+{
+  size_t windows = 0;
+  for (size_t i = 0; i < t->n_epochs; i++)
+    if (t->epochs[i].windows > windows) windows = t->epochs[i].windows;
+  return t->n_train * (sizeof(struct keyed) + 3 * sizeof(size_t)) + windows * sizeof(gr_window);
 }
 
 size_t gr_trainer_epoch_of(const gr_trainer *t, uint64_t step, uint64_t *within)

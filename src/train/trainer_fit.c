@@ -1,19 +1,15 @@
-/* Memory: what a run will take, before it takes it; and what would fit when it does not.
+/* Memory: what a run will take, before it takes it.
  *
  * The prediction is what the process holds already (measured: program, tokenizer, data, graphs and plans) plus what is planned to
- * the byte (activations, scratch, adapter, moments). Nothing else is allocated once a run has begun. */
-#include <stdio.h>
+ * the byte (activations, scratch, adapter, moments, the packing of an epoch). Nothing else is allocated once a run has begun. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "train/trainer_impl.h"
 
 enum {
-  TOKENS_AT_ONCE = 512,       /* the products reach their speed from about here: shorter windows run side by side */
-  WINDOW_STEP = 16,           /* grain of the windows that refusals suggest */
-  PROGRAM_UNKNOWN = 48 << 20, /* where the system does not say what is resident */
-  SLACK = 2 << 20,
-  SLACK_SHARE = 64 /* suggestions leave this much, and a 64th: another run's program is not the same to the byte */
+  TOKENS_AT_ONCE = 512,      /* the products reach their speed from about here: shorter windows run side by side */
+  PROGRAM_UNKNOWN = 48 << 20 /* where the system does not say what is resident */
 };
 
 gr_status gr_trainer_make_lora(gr_trainer *t, int64_t rank, gr_lora **lora, gr_error *e)
@@ -63,12 +59,23 @@ static void predict(const gr_trainer *t, const gr_lora *lora, gr_memory_plan *m)
   m->peak = m->program + m->adapter + m->training + m->evaluation;
 }
 
+gr_status gr_trainer_predict(gr_trainer *t, gr_lora *lora, int32_t tokens, int32_t held_tokens, bool recompute, gr_memory_plan *m,
+                             gr_error *e)
+{
+  GR_TRY(plan_steps(t, lora, tokens, held_tokens, recompute, e));
+  *m = t->memory;
+  predict(t, lora, m);
+  return GR_OK;
+}
+
 /* Once graphs and plans are there. The adapter's own bytes are counted in full elsewhere. */
 static void measure_program(gr_trainer *t)
 {
+  gr_memory_give_back();
   size_t now = gr_memory_anonymous(), data = gr_dataset_bytes(t->data) + (t->heldout_data ? gr_dataset_bytes(t->heldout_data) : 0);
   if (!now) t->memory.program = PROGRAM_UNKNOWN + data;
   else t->memory.program = now > t->lora_resident ? now - t->lora_resident : now;
+  t->memory.program += gr_trainer_packing_bytes(t);
 }
 
 static gr_status open_heldout(gr_trainer *t, gr_error *e)
@@ -84,79 +91,13 @@ static gr_status try_settings(gr_trainer *t, int32_t micro_batch, bool recompute
   if (micro_batch != t->micro_batch) {
     t->micro_batch = micro_batch;
     GR_TRY(open_heldout(t, e));
+    t->fullest = t->longest;
+    if (micro_batch > 1) GR_TRY(gr_trainer_fullest_run(t, micro_batch, &t->fullest, e));
   }
-  GR_TRY(plan_steps(t, t->lora, t->longest * micro_batch, t->heldout.longest, recompute, e));
+  GR_TRY(plan_steps(t, t->lora, t->fullest, t->heldout.longest, recompute, e));
   if (!t->memory.program) measure_program(t);
   predict(t, t->lora, &t->memory);
   return GR_OK;
-}
-
-/* ---- refusing ---- */
-
-static gr_status fits(gr_trainer *t, gr_lora *lora, int32_t window, bool *ok, gr_memory_plan *m, gr_error *e)
-{
-  size_t slack = SLACK + t->memory.limit / SLACK_SHARE;
-  GR_TRY(plan_steps(t, lora, window, t->n_held ? window : 0, true, e));
-  *m = t->memory;
-  predict(t, lora, m);
-  *ok = m->peak + slack <= m->limit;
-  return GR_OK;
-}
-
-/* The largest window, in steps of WINDOW_STEP, that fits with this adapter; 0: none. */
-static gr_status largest_window(gr_trainer *t, gr_lora *lora, int32_t *window, gr_memory_plan *m, gr_error *e)
-{
-  int32_t low = 0, high = (t->window + WINDOW_STEP - 1) / WINDOW_STEP; /* low fits, or is 0; beyond high there is no need */
-  gr_memory_plan at = { 0 };
-  *window = 0;
-  while (low < high) {
-    int32_t middle = low ? (low + high + 1) / 2 : 1, tokens = middle * WINDOW_STEP < t->window ? middle * WINDOW_STEP : t->window;
-    bool ok;
-    GR_TRY(fits(t, lora, tokens, &ok, &at, e));
-    if (!ok && low == 0) {
-      *m = at;
-      return GR_OK;
-    }
-    if (ok) {
-      low = middle;
-      *window = tokens;
-      *m = at;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return GR_OK;
-}
-
-static gr_status refuse(gr_trainer *t, gr_error *e)
-{
-  double needed = (double)t->memory.peak / 1e6, limit = (double)t->memory.limit / 1e6;
-  char allowed[120];
-  if (t->o.max_memory) snprintf(allowed, sizeof allowed, "--max-memory %.60s allows %.1f MB", t->o.max_memory, limit);
-  else snprintf(allowed, sizeof allowed, "%.0f MB are allowed", limit);
-  gr_memory_plan m = t->memory;
-  for (int64_t rank = t->o.lora_r; rank >= 1; rank = t->o.init_adapter ? 0 : rank / 2) {
-    gr_lora *lora = NULL;
-    int32_t window = 0;
-    gr_status s = gr_trainer_make_lora(t, rank, &lora, e);
-    if (s == GR_OK) s = largest_window(t, lora, &window, &m, e);
-    gr_step_free(t->step); /* they point into the adapter */
-    gr_step_free(t->eval_step);
-    t->step = t->eval_step = NULL;
-    gr_lora_free(lora);
-    if (s != GR_OK) return s;
-    if (!window) continue;
-    char lower_rank[32] = "";
-    if (rank != t->o.lora_r) snprintf(lower_rank, sizeof lower_rank, " --lora-r %lld", (long long)rank);
-    return gr_fail(e, GR_ERR_MEMORY,
-                   "this run needs %.0f MB and %s; it fits, in %.0f MB, with: -c %d --micro-batch-size 1 "
-                   "--gradient-checkpointing on%s",
-                   needed, allowed, (double)m.peak / 1e6, window, lower_rank);
-  }
-  return gr_fail(e, GR_ERR_MEMORY,
-                 "this run needs %.0f MB and %s; even a window of %d with the lowest rank takes %.0f MB: allow more with "
-                 "--max-memory, or use a smaller model",
-                 needed, allowed, WINDOW_STEP, (double)m.peak / 1e6);
 }
 
 /* ---- choosing ---- */
@@ -180,7 +121,7 @@ gr_status gr_trainer_fit(gr_trainer *t, int64_t micro_batch_before, gr_error *e)
   GR_TRY(try_settings(t, (int32_t)micro, on, e));
   if (m->peak > m->limit && strcmp(t->o.gradient_checkpointing, "fit") == 0) GR_TRY(try_settings(t, (int32_t)micro, on = true, e));
   if (m->peak > m->limit && micro > 1 && !given && micro_batch_before <= 0) GR_TRY(try_settings(t, 1, on, e));
-  if (m->peak > m->limit) return refuse(t, e);
+  if (m->peak > m->limit) return gr_trainer_refuse(t, e);
   t->o.micro_batch_size = t->micro_batch;
   t->o.gradient_checkpointing = on ? "on" : "off";
   return GR_OK;

@@ -1,5 +1,5 @@
-/* The trainer's insides: trainer_data.c (samples, windows, steps), trainer_fit.c (memory), trainer_open.c (the rest before the
- * first step), trainer_save.c (what is written), trainer.c (the loop). */
+/* The trainer's insides: trainer_data.c (samples, windows, steps), trainer_fit.c (memory), trainer_refuse.c (what would
+ * fit), trainer_open.c (the rest before the first step), trainer_save.c (what is written), trainer.c (the loop). */
 #ifndef GR_TRAIN_TRAINER_IMPL_H
 #define GR_TRAIN_TRAINER_IMPL_H
 #include "train/identity.h"
@@ -27,7 +27,8 @@ struct gr_trainer {
   gr_epoch *epochs;
   size_t n_epochs;
   uint64_t steps_total, warmup;
-  int32_t window, longest, micro_batch; /* longest: tokens in the fullest window of any epoch */
+  int32_t window, longest, micro_batch; /* longest: tokens in the fullest window of any step */
+  int32_t fullest;                      /* tokens of the fullest run: micro_batch windows side by side */
   gr_packing packing;                   /* of the present epoch */
   size_t packed_epoch;                  /* which it is; SIZE_MAX: none */
 
@@ -61,12 +62,22 @@ gr_status gr_trainer_count_steps(gr_trainer *t, gr_error *e);
 /* Packs epoch i: a function of (seed, epoch) and the data alone. */
 gr_status gr_trainer_pack_epoch(const gr_trainer *t, size_t epoch, gr_packing *p, gr_error *e);
 size_t gr_trainer_batch(const gr_trainer *t); /* windows an optimizer step */
+/* Tokens of the fullest run of any step when micro_batch windows run side by side: what a training step must have room for. */
+gr_status gr_trainer_fullest_run(const gr_trainer *t, int32_t micro_batch, int32_t *tokens, gr_error *e);
+/* What packing an epoch takes while it is made: keys, order, chains, windows. */
+size_t gr_trainer_packing_bytes(const gr_trainer *t);
 /* Which epoch holds optimizer step `step` (from 0), and which of its steps that is. */
 size_t gr_trainer_epoch_of(const gr_trainer *t, uint64_t step, uint64_t *within);
 
 /* trainer_fit.c: chooses micro-batch and recompute, opens the held-out set, plans both steps, and refuses what cannot fit. */
 gr_status gr_trainer_make_lora(gr_trainer *t, int64_t rank, gr_lora **lora, gr_error *e);
+/* Plans both steps anew, for runs of so many tokens (held_tokens 0: no evaluation), and fills *m. */
+gr_status gr_trainer_predict(gr_trainer *t, gr_lora *lora, int32_t tokens, int32_t held_tokens, bool recompute, gr_memory_plan *m,
+                             gr_error *e);
 gr_status gr_trainer_fit(gr_trainer *t, int64_t micro_batch_before, gr_error *e);
+
+/* trainer_refuse.c: GR_ERR_MEMORY, with settings that fit, or saying that none do. The plans are gone afterwards. */
+gr_status gr_trainer_refuse(gr_trainer *t, gr_error *e);
 
 /* trainer_save.c */
 gr_status gr_trainer_write_config(gr_trainer *t, bool finished, gr_error *e);

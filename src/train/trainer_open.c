@@ -234,6 +234,7 @@ static void emit_plan(gr_trainer *t)
 
 static gr_status open_adapter(gr_trainer *t, gr_error *e)
 {
+  gr_memory_give_back();
   size_t before = gr_memory_anonymous();
   GR_TRY(gr_trainer_make_lora(t, t->o.lora_r, &t->lora, e));
   size_t after = gr_memory_anonymous();

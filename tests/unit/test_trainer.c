@@ -148,6 +148,20 @@ static void run_close(struct run *r)
   scratch_close(&r->dir);
 }
 
+static bool same_files(const char *a, const char *b)
+{
+  FILE *x = fopen(a, "rb"), *y = fopen(b, "rb");
+  assert_true(x && y);
+  int c, d;
+  do {
+    c = fgetc(x);
+    d = fgetc(y);
+  } while (c == d && c != EOF);
+  fclose(x);
+  fclose(y);
+  return c == d;
+}
+
 static void expect(const struct run *r, gr_status got, gr_status want, const char *words)
 {
   if (got != want || !strstr(r->e.text, words)) fail_msg("status %d, '%s'; wanted %d and '%s'", (int)got, r->e.text, (int)want, words);
@@ -283,6 +297,66 @@ static void a_resumed_run_names_it_too(void **state)
   run_close(&r);
 }
 
+/* ---- memory that is not there ---- */
+
+/* Forty samples of some 200 tokens. */
+static void write_long_data(const char *path)
+{
+  char text[40 * 240] = "";
+  size_t used = 0;
+  for (int i = 0; i < 40; i++) {
+    used += (size_t)snprintf(text + used, sizeof text - used, "{\"text\": \"");
+    for (int k = 0; k < 200; k++) text[used++] = "abcdefghijklmnopqrstuvwxyz "[(i * 7 + k * (i + 3)) % 27];
+    used += (size_t)snprintf(text + used, sizeof text - used, "\"}\n");
+  }
+  write_text(path, text);
+}
+
+static void allow(struct run *r, size_t bytes)
+{
+  char text[32];
+  snprintf(text, sizeof text, "%zu", bytes);
+  set(r, "max_memory", text);
+}
+
+/* What a resumed run is told must not be what its checkpoint then refuses: only recompute is free to change. */
+static void a_resumed_run_is_told_only_what_its_checkpoint_allows(void **state)
+{
+  (void)state;
+  struct run r;
+  run_open(&r, NULL, NULL);
+  write_long_data(scratch_path(&r.dir, "data.jsonl"));
+  set(&r, "window", "256");
+  set(&r, "batch_size", "16");
+  set(&r, "micro_batch_size", "16");
+  set(&r, "max_steps", "3");
+  set(&r, "gradient_checkpointing", "on");
+  set(&r, "output", scratch_path(&r.dir, "whole.gguf"));
+  assert_ok(go(&r), &r.e);
+  size_t on = r.memory.peak;
+  set(&r, "output", scratch_path(&r.dir, "a.gguf"));
+  set(&r, "gradient_checkpointing", "off");
+  r.stop_after = 1;
+  expect(&r, go(&r), GR_ERR_CANCELLED, "stopped after step 1 of 3");
+  size_t off = r.memory.peak;
+  if (off < on + ((size_t)6 << 20)) fail_msg("recompute saves too little here: %zu and %zu bytes", off, on);
+  r.stop_after = 0;
+  set(&r, "resume", "true");
+  allow(&r, on - ((size_t)4 << 20));
+  expect(&r, go(&r), GR_ERR_MEMORY, "its checkpoint is bound to its window, micro-batch and rank: allow more with --max-memory");
+  assert_null(strstr(r.e.text, "it fits"));
+  allow(&r, on + (off - on) * 3 / 4);
+  expect(&r, go(&r), GR_ERR_MEMORY, "with: --gradient-checkpointing on");
+  assert_null(strstr(r.e.text, " -c "));
+  assert_null(strstr(r.e.text, "--micro-batch-size"));
+  assert_null(strstr(r.e.text, "--lora-r"));
+  set(&r, "gradient_checkpointing", "on");
+  assert_ok(go(&r), &r.e);
+  assert_non_null(strstr(r.notes, "resumed from"));
+  assert_true(same_files(scratch_path(&r.dir, "a.gguf"), scratch_path(&r.dir, "whole.gguf")));
+  run_close(&r);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -293,6 +367,7 @@ int main(void)
     cmocka_unit_test(tensors_that_are_trained_are_not_named),
     cmocka_unit_test(a_rate_of_zero_names_no_tensor),
     cmocka_unit_test(a_resumed_run_names_it_too),
+    cmocka_unit_test(a_resumed_run_is_told_only_what_its_checkpoint_allows),
   };
   return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
 }
