@@ -463,6 +463,17 @@ static gr_status each_row(test_case *k, bool run, gr_error *e)
   return GR_OK;
 }
 
+/* Whether the reference has an answer. What was recorded is data of a file: rows need not survive a grouping that is none. */
+static bool has_answer(const test_case *k)
+{
+  for (int i = 0; i < k->cg.node->n_out; i++) {
+    const gr_array *y = &k->truth[i];
+    for (int64_t n = 0; y->dtype == GR_F64 && n < gr_array_count(y); n++)
+      if (isnan(((const double *)y->data)[n])) return false;
+  }
+  return true;
+}
+
 static gr_status test_one(test_run *t, gr_op_id op, const gr_case *c, gr_error *e)
 {
   gr_error said = { 0 };
@@ -485,7 +496,8 @@ static gr_status test_one(test_run *t, gr_op_id op, const gr_case *c, gr_error *
       return GR_OK;
     }
     if (!there) break;
-    status = each_row(&k, true, e);
+    if (!(c->flags & GR_CASE_REAL) || has_answer(&k)) status = each_row(&k, true, e);
+    else gr_optest_fail(t->o, NULL, op, c, "the reference gives NaN for what was recorded");
     case_close(&k);
     GR_TRY(status);
   }

@@ -88,6 +88,43 @@ static void what_is_wrong_shows_on_a_recording(void **state)
   scratch_close(&s);
 }
 
+/* A recorded grouping that is not that of the ids is told, and no kernel follows it into other memory. */
+static void a_broken_grouping_is_not_run(void **state)
+{
+  (void)state;
+  enum { PERM = 3 };
+  static float w[2 * 1 * 3], x[2 * 1 * 2];
+  static int32_t ids[2] = { 2, 0 }, perm[2] = { 1 << 20, -(1 << 20) }, offsets[4] = { 0, 1, 1, 2 };
+  static void *const data[] = { w, x, ids, perm, offsets };
+  static const int64_t ne[][GR_DIMS] = { { 2, 1, 3, 1 }, { 2, 1, 2, 1 }, { 1, 2, 1, 1 }, { 1, 2, 1, 1 }, { 4, 1, 1, 1 } };
+  gr_error e = { 0 };
+  gr_graph *g = gr_graph_create();
+  gr_tensor *in[5];
+  gr_recorder *r = NULL;
+  scratch s;
+  scratch_open(&s);
+  assert_non_null(g);
+  for (int i = 0; i < 5; i++) in[i] = gr_graph_leaf(g, GR_LEAF_INPUT, i < 2 ? GR_F32 : GR_I32, ne[i], NULL, NULL, "in");
+  gr_tensor *y = gr_matmul_id(g, in[0], in[1], in[2], in[PERM], in[4]);
+  assert_ok(gr_graph_status(g, &e), &e);
+  gr_op_call c = { .op = GR_OP_matmul_id, .n_in = 5, .n_out = 1 };
+  for (int i = 0; i < 5; i++) {
+    c.in[i] = (gr_array){ .data = data[i], .dtype = in[i]->dtype };
+    memcpy(c.in[i].ne, in[i]->ne, sizeof c.in[i].ne);
+    memcpy(c.in[i].nb, in[i]->nb, sizeof c.in[i].nb);
+  }
+  gr_optest o = only(GR_OP_matmul_id);
+  o.replay = scratch_path(&s, "broken.gguf");
+  assert_ok(gr_recorder_create(&r, 1 << 20, &e), &e);
+  assert_ok(gr_recorder_watch(r, y->node, &c, &e), &e);
+  assert_ok(gr_recorder_save(r, o.replay, &e), &e);
+  fails(gr_optest_test, &o, "the reference gives NaN");
+  assert_int_equal(o.checks, 0);
+  gr_recorder_free(r);
+  gr_graph_free(g);
+  scratch_close(&s);
+}
+
 /* ---- files that are none ---- */
 
 static void refused(const char *path, const char *why)
@@ -161,6 +198,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_recorded_step_is_replayed),
     cmocka_unit_test(what_is_wrong_shows_on_a_recording),
+    cmocka_unit_test(a_broken_grouping_is_not_run),
     cmocka_unit_test(what_is_no_recording_is_refused),
   };
   return cmocka_run_group_tests_name("record", tests, NULL, NULL);
