@@ -1,6 +1,7 @@
 /* Gradients of combine: weights [k,n], dout [D,n] and, for the second, y [D,k,n] -> dy [D,k,n] and dweights [k,n];
  * dy[:,i,t] = weights[i,t] dout[:,t], dweights[i,t] = y[:,i,t] . dout[:,t]. Without y there is only dy. */
-#include "ops/experts.h"
+#include "base/mutant.h"
+#include "ops//experts.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
 {
@@ -31,8 +32,8 @@ static void reference(const gr_op_call *c)
       double w = gr_array_get(weights, i, t, 0, 0), sum = 0;
       for (int64_t d = 0; d < dy->ne[0]; d++) {
         double g = gr_array_get(dout, d, t, 0, 0);
-        gr_array_set(dy, d, i, t, 0, w * g);
-        if (c->n_out > 1) sum += g * gr_array_get(y, d, i, t, 0);
+        gr_array_set(dy, d, i, t, 0, GR_MUTANT(rule_combine_no_weight) ? g : w * g);
+        if (c->n_out > 1) sum += g * gr_array_get(y, d, GR_MUTANT(rule_combine_slot_0) ? 0 : i, t, 0);
       }
       if (c->n_out > 1) gr_array_set(&c->out[1], i, t, 0, 0, sum);
     }

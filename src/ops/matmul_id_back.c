@@ -2,6 +2,7 @@
  * d[c,l,t] = sum over slots i with i mod nb = l of sum over j of w[c,j,ids[i,t]] dy[j,i,t], slots in ascending order.
  * nb = k is the form per slot. A pair that goes nowhere adds nothing. dy reaches 1.5e5 and more: nothing is staged in half (B4). */
 #include "base/alloc.h"
+#include "base/mutant.h"
 #include "ops/experts.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
@@ -36,8 +37,9 @@ static void reference(const gr_op_call *c)
   for (int64_t j = 0; j < w->ne[1] * w->ne[2]; j++) {
     gr_reference_row(w, j % w->ne[1], j / w->ne[1], 0, row);
     for (int64_t p = 0; p < pairs; p++) {
-      if (gr_experts_of(ids, p, w->ne[2]) != j / w->ne[1]) continue;
-      double g = gr_array_get(dy, j % w->ne[1], p % used, p / used, 0), *sum = sums + length * (p % used % slots + slots * (p / used));
+      if (gr_experts_of(ids, p, w->ne[2]) != j / w->ne[1] && !GR_MUTANT(rule_matmul_id_every_expert)) continue;
+      double g = gr_array_get(dy, j % w->ne[1], p % used, p / used, 0),
+             *sum = sums + length * ((GR_MUTANT(rule_matmul_id_slot_0) ? 0 : p % used % slots) + slots * (p / used));
       for (int64_t i = 0; i < length; i++) sum[i] += row[i] * g;
     }
   }

@@ -1,6 +1,7 @@
 /* The gradient of matmul_id to a stack in F32 (A4): x [K,nb,n], dy [M,k,n], ids [k,n] and their grouping -> dw [K,M,E];
  * dw[c,j,e] = sum over the pairs (i,t) with ids[i,t] = e of dy[j,i,t] x[c, i mod nb, t]. An expert without tokens gets exactly 0. */
 #include "base/alloc.h"
+#include "base/mutant.h"
 #include "ops/experts.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
@@ -28,8 +29,9 @@ static void reference(const gr_op_call *c)
       for (int64_t i = 0; i < length; i++) sum[i] = 0;
       for (int64_t p = 0; p < pairs; p++) {
         if (gr_experts_of(ids, p, dw->ne[2]) != expert) continue;
-        double g = gr_array_get(dy, j, p % used, p / used, 0);
-        for (int64_t i = 0; i < length; i++) sum[i] += g * gr_array_get(x, i, p % used % x->ne[1], p / used, 0);
+        double g = gr_array_get(dy, j, GR_MUTANT(rule_matmul_id_grad_row_0) ? 0 : p % used, p / used, 0);
+        for (int64_t i = 0; i < length; i++)
+          sum[i] += g * gr_array_get(x, i, GR_MUTANT(rule_matmul_id_no_broadcast) ? 0 : p % used % x->ne[1], p / used, 0);
       }
       for (int64_t i = 0; i < length; i++) gr_array_set(dw, i, j, expert, 0, sum[i]);
     }

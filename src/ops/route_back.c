@@ -5,6 +5,7 @@
  * a sum that is exactly 0, and so are the dl of all that were not chosen, where D is the sum of the chosen g. ds is 0 where an expert was
  * not chosen. Ids outside [0,E) count for nothing. */
 #include "base/alloc.h"
+#include "base/mutant.h"
 #include "ops/route.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
@@ -33,16 +34,16 @@ static void gate_gradients(const gr_op_call *c, int64_t t, const double *g, doub
   bool constant;
   double divisor = gr_route_divisor(p, ids, t, g, experts, &constant), mean = 0;
   for (int64_t i = 0; i < experts; i++) ds[i] = 0;
-  for (int64_t i = 0; i < used && !constant; i++) {
+  for (int64_t i = 0; i < used && (!constant || GR_MUTANT(rule_route_clamp_passes)); i++) {
     int64_t id = gr_route_id(ids, i, t, experts);
     if (id >= 0) mean += g[id] / divisor * gr_array_get(dw, i, t, 0, 0);
   }
   for (int64_t i = 0; i < used; i++) {
     int64_t id = gr_route_id(ids, i, t, experts);
-    if (id >= 0) ds[id] = (double)p->scale / divisor * (gr_array_get(dw, i, t, 0, 0) - mean);
+    if (id >= 0) ds[id] = (double)p->scale / divisor * (gr_array_get(dw, i, t, 0, 0) - (GR_MUTANT(rule_route_no_renormalise) ? 0 : mean));
   }
   *sum = 0;
-  for (int64_t i = 0; i < experts && constant; i++) *sum += g[i] * ds[i];
+  for (int64_t i = 0; i < experts && constant && !GR_MUTANT(rule_route_no_softmax); i++) *sum += g[i] * ds[i];
 }
 
 static void reference(const gr_op_call *c)

@@ -1,5 +1,6 @@
 /* The gradient of sigmoid: dx = dy s(x) s(-x), with s the sigmoid: no difference, so nothing is lost in the tails. */
-#include "ops/cases.h"
+#include "base/mutant.h"
+#include "ops//cases.h"
 #include "ops/reference.h"
 
 static gr_status infer(gr_infer *c, gr_error *e)
@@ -16,7 +17,8 @@ static void reference(const gr_op_call *c)
   for (gr_row r = { 0 }; gr_row_valid(&r, dx); gr_row_next(&r, dx))
     for (int64_t i = 0; i < dx->ne[0]; i++) {
       double v = gr_row_get(x, i, &r);
-      gr_row_set(dx, i, &r, gr_row_get(dy, i, &r) * gr_reference_sigmoid(v) * gr_reference_sigmoid(-v));
+      gr_row_set(dx, i, &r,
+                 gr_row_get(dy, i, &r) * gr_reference_sigmoid(v) * (GR_MUTANT(rule_sigmoid_half) ? 1 : gr_reference_sigmoid(-v)));
     }
 }
 

@@ -1,7 +1,8 @@
 /* Elements [first, first + count) of each row of x, seen in place: how one fused product (q, k and v; gate and up) is taken apart.
  * Rows of the view are dense and lie as far apart as those of x. No data moves.
  * Gradient: dx = slice_back. */
-#include "ops/cases.h"
+#include "base/mutant.h"
+#include "ops//cases.h"
 #include "ops/params.h"
 #include "ops/reference.h"
 
@@ -30,7 +31,7 @@ static gr_status backward(gr_backward *b, gr_error *e)
 {
   (void)e;
   const struct gr_slice_params *p = (const void *)b->node->params;
-  if (b->wants[0]) b->din[0] = gr_slice_back(b->graph, b->dout[0], p->first, b->node->in[0]->ne[0]);
+  if (b->wants[0]) b->din[0] = gr_slice_back(b->graph, b->dout[0], GR_MUTANT(rule_slice_at_0) ? 0 : p->first, b->node->in[0]->ne[0]);
   return GR_OK;
 }
 
