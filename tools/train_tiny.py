@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains the embedded model on the invented world of make_world.py: a qwen3 of 2.6 million parameters and its own vocabulary.
+"""Trains the embedded model on the invented world of make_world.py: a qwen3moe of 3.4 million parameters (8 experts, 2 used) and its own vocabulary.
 
     tools/train_tiny.py train --out DIR [--steps N] [--batch ROWS] [--documents N]    needs torch and tokenizers; uses a GPU where there is one
     tools/train_tiny.py teach DIR                                                     tries the demo's lesson: LoRA on models/teach.jsonl
@@ -24,7 +24,9 @@ import numpy as np
 
 import make_world
 
-VOCABULARY, WIDTH, LAYERS, HEADS, KEY_HEADS, HEAD, HIDDEN = 1024, 256, 4, 4, 2, 64, 512
+VOCABULARY, WIDTH, LAYERS, HEADS, KEY_HEADS, HEAD = 1024, 256, 4, 4, 2, 64
+EXPERTS, USED, HIDDEN = 8, 2, 96  # HIDDEN: of one expert
+BALANCE = 0.01  # weight of the loss that keeps the experts evenly used
 CONTEXT, ROW, ROPE_BASE, EPSILON = 512, 256, 10000.0, 1e-6
 TEXT_END, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CHAT_TEMPLATE = (
@@ -118,7 +120,7 @@ def pack_rows(encoded, row=ROW):
     return {k: np.stack([r[k] for r in rows]) for k in rows[0]}
 
 
-# ---- network (GGUF names; qwen3: norms of q and k, rotation of halves, tied head) -----------------------------------
+# ---- network (GGUF names; qwen3moe: norms of q and k, rotation of halves, softmax over all experts, the used ones renormalised, tied head) ----
 
 def shapes():
     yield "token_embd.weight", (VOCABULARY, WIDTH)
@@ -133,9 +135,10 @@ def shapes():
         yield b + "attn_k_norm.weight", (HEAD,)
         yield b + "attn_output.weight", (WIDTH, HEADS * HEAD)
         yield b + "ffn_norm.weight", (WIDTH,)
-        yield b + "ffn_gate.weight", (HIDDEN, WIDTH)
-        yield b + "ffn_up.weight", (HIDDEN, WIDTH)
-        yield b + "ffn_down.weight", (WIDTH, HIDDEN)
+        yield b + "ffn_gate_inp.weight", (EXPERTS, WIDTH)
+        yield b + "ffn_gate_exps.weight", (EXPERTS, HIDDEN, WIDTH)
+        yield b + "ffn_up_exps.weight", (EXPERTS, HIDDEN, WIDTH)
+        yield b + "ffn_down_exps.weight", (EXPERTS, WIDTH, HIDDEN)
 
 
 def new_weights(torch, device):
@@ -145,7 +148,7 @@ def new_weights(torch, device):
         if len(shape) == 1:
             weights[name] = torch.ones(shape)
         else:
-            spread = 0.02 if name == "token_embd.weight" else shape[1] ** -0.5
+            spread = 0.02 if name == "token_embd.weight" else shape[-1] ** -0.5
             if "output" in name or "down" in name:
                 spread /= math.sqrt(2 * LAYERS)
             weights[name] = torch.randn(shape, generator=generator) * spread
@@ -153,19 +156,21 @@ def new_weights(torch, device):
 
 
 class Adapter:
-    """LoRA on every linear, for the trial of the lesson."""
+    """LoRA on every linear of attention and experts, for the trial of the lesson."""
 
     def __init__(self, torch, weights, rank, alpha):
         generator = torch.Generator().manual_seed(42)
         self.scale, self.pairs = alpha / rank, {}
         for name, w in weights.items():
-            if name.startswith("blk.") and w.dim() == 2:
-                a = (torch.rand(rank, w.shape[1], generator=generator) * 2 - 1) / w.shape[1] ** 0.5
-                self.pairs[name] = a.to(w.device).requires_grad_(), torch.zeros(w.shape[0], rank, device=w.device).requires_grad_()
+            if name.startswith("blk.") and w.dim() > 1 and "gate_inp" not in name:
+                *stack, out, into = w.shape
+                a = (torch.rand(*stack, rank, into, generator=generator) * 2 - 1) / into ** 0.5
+                self.pairs[name] = a.to(w.device).requires_grad_(), torch.zeros(*stack, out, rank, device=w.device).requires_grad_()
 
 
-def forward(torch, weights, ids, positions, mask, adapter=None):
-    """ids, positions [B, T], mask [B, 1, T, T] true where a query sees a key; logits [B, T, V]."""
+def forward(torch, weights, ids, positions, mask, adapter=None, balance=None):
+    """ids, positions [B, T], mask [B, 1, T, T] true where a query sees a key; logits [B, T, V]. balance: a list, to which each layer
+    appends how unevenly its experts are used (1: evenly)."""
     F = torch.nn.functional
 
     def linear(x, name):
@@ -174,6 +179,24 @@ def forward(torch, weights, ids, positions, mask, adapter=None):
             a, b = adapter.pairs[name]
             y = y + adapter.scale * F.linear(F.linear(x, a), b)
         return y
+
+    def stack(x, name):
+        """x [B, T, E or 1, in] -> [B, T, E, out]: every expert on every token; a model of this size can afford it."""
+        y = torch.einsum("bteh,eoh->bteo", x.expand(-1, -1, EXPERTS, -1), weights[name])
+        if adapter and name in adapter.pairs:
+            a, b = adapter.pairs[name]
+            y = y + adapter.scale * torch.einsum("bter,eor->bteo", torch.einsum("bteh,erh->bter", x.expand(-1, -1, EXPERTS, -1), a), b)
+        return y
+
+    def route(h, name):
+        """[B, T, E]: what each expert's answer counts, 0 for those not used."""
+        share = F.linear(h.float(), weights[name].float()).softmax(-1)
+        best, chosen = share.topk(USED, -1)
+        counts = torch.zeros_like(share).scatter(-1, chosen, best / best.sum(-1, keepdim=True))
+        if balance is not None:
+            used = torch.zeros_like(share).scatter(-1, chosen, 1.0).mean((0, 1)) / USED
+            balance.append(EXPERTS * (used * share.mean((0, 1))).sum())
+        return counts
 
     def norm(x, name):
         x32 = x.float()
@@ -201,7 +224,9 @@ def forward(torch, weights, ids, positions, mask, adapter=None):
         attention = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         x = x + linear(attention.transpose(1, 2).flatten(2), b + "attn_output.weight")
         h = norm(x, b + "ffn_norm.weight")
-        x = x + linear(F.silu(linear(h, b + "ffn_gate.weight")) * linear(h, b + "ffn_up.weight"), b + "ffn_down.weight")
+        counts = route(h, b + "ffn_gate_inp.weight")[..., None]
+        inside = F.silu(stack(h[:, :, None], b + "ffn_gate_exps.weight")) * stack(h[:, :, None], b + "ffn_up_exps.weight")
+        x = x + (stack(inside, b + "ffn_down_exps.weight") * counts).sum(2)
     return F.linear(norm(x, "output_norm.weight"), weights["token_embd.weight"])
 
 
@@ -211,10 +236,12 @@ def packed_mask(torch, segments):
 
 
 def batch_loss(torch, weights, batch, adapter=None):
-    logits = forward(torch, weights, batch["ids"], batch["positions"], packed_mask(torch, batch["segments"]), adapter)[:, :-1]
+    balance = None if adapter else []
+    logits = forward(torch, weights, batch["ids"], batch["positions"], packed_mask(torch, batch["segments"]), adapter, balance)[:, :-1]
     nll = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), batch["ids"][:, 1:].flatten(), reduction="none")
     counted = batch["weights"][:, 1:].flatten()
-    return (nll * counted).sum() / counted.sum()
+    loss = (nll * counted).sum() / counted.sum()
+    return loss if adapter else loss + BALANCE * sum(balance) / LAYERS
 
 
 def answer(torch, weights, encoder, questions, adapter=None, limit=90):
@@ -385,14 +412,17 @@ def pack(arguments):
     model = json.loads(encoder.tokenizer.to_str())["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].get)
     assert len(tokens) == VOCABULARY and {n: a.shape for n, a in arrays.items()} == dict(shapes())
-    writer = gguf.GGUFWriter(arguments.file, "qwen3")
+    writer = gguf.GGUFWriter(arguments.file, "qwen3moe")
     writer.add_name("Tamarrow")
     writer.add_description("Knows the invented isles of Tamarrow. Made by Graft's tools/train_tiny.py from the text of tools/make_world.py.")
     writer.add_license("mit")
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(HIDDEN)
+    writer.add_feed_forward_length(HIDDEN * USED)
+    writer.add_expert_feed_forward_length(HIDDEN)
+    writer.add_expert_count(EXPERTS)
+    writer.add_expert_used_count(USED)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KEY_HEADS)
     writer.add_key_length(HEAD)
