@@ -54,8 +54,8 @@ refused 2 'context' 'a prompt longer than the context' "$graft" generate -m "$mo
 refused 2 'tokens' 'a negative length' "$graft" generate -m "$model" -n -5 -p x
 refused 2 'top-p' 'a sampling option out of range' "$graft" generate -m "$model" --top-p 3 -p x
 
-says '^model: +qwen3' 'inspect a model' "$graft" inspect "$model"
-says '"architecture":"qwen3"' 'inspect --json' "$graft" inspect "$model" --json
+says '^model: +qwen3moe' 'inspect a model' "$graft" inspect "$model"
+says '"architecture":"qwen3moe"' 'inspect --json' "$graft" inspect "$model" --json
 says 'blk.0.attn_q.weight +Q8_0' 'inspect --tensors' "$graft" inspect "$model" --tensors
 says 'LoRA for qwen2' 'inspect an adapter' "$graft" inspect "$adapter"
 refused 1 'architecture' 'inspect an adapter against another base' "$graft" inspect "$adapter" --base "$model"
