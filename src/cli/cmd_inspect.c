@@ -88,6 +88,28 @@ static gr_status collect_notes(const gr_model *m, const gr_error *chat, json_t *
   return GR_OK;
 }
 
+/* What only some models have: experts, sliding windows. */
+static void add_special(const gr_model *m, json_t *out)
+{
+  const gr_hparams *hp = gr_model_hparams(m);
+  if (hp->experts)
+    json_object_set_new(out, "experts",
+                        json_pack("{s:i,s:i,s:i,s:i,s:I}", "count", hp->experts, "used", hp->experts_used, "ff", hp->expert_ff, "shared_ff",
+                                  hp->shared_ff, "active_parameters", (json_int_t)gr_model_active_parameters(m)));
+  if (hp->window) json_object_set_new(out, "sliding_window", json_integer(hp->window));
+}
+
+static void print_special(const gr_model *m)
+{
+  const gr_hparams *hp = gr_model_hparams(m);
+  char shared[64] = "";
+  if (hp->shared_ff) snprintf(shared, sizeof shared, ", and a shared one of %d", hp->shared_ff);
+  if (hp->experts)
+    printf("experts:      %d of %d for each token, feed-forward %d%s; %.2f million parameters are active\n", hp->experts_used, hp->experts,
+           hp->expert_ff, shared, (double)gr_model_active_parameters(m) / 1e6);
+  if (hp->window) printf("window:       %d of %d layers see %d tokens back\n", gr_model_sliding_layers(m), hp->layers, hp->window);
+}
+
 static gr_status inspect_model(const struct options *o, gr_error *e)
 {
   gr_model *m = NULL;
@@ -102,18 +124,21 @@ static gr_status inspect_model(const struct options *o, gr_error *e)
   gr_status s = collect_notes(m, &note, notes, e);
   describe_types(g, types);
   if (s == GR_OK && o->json) {
-    gr_cli_json(json_pack("{s:o,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:b,s:s,s:s,s:s,s:O,s:O}", "file",
-                          gr_cli_json_text(o->path, strlen(o->path)), "kind", "model", "architecture", gr_model_arch(m), "layers",
-                          hp->layers, "width", hp->width, "heads", hp->heads, "heads_kv", hp->heads_kv, "ff", hp->ff, "context",
-                          hp->context, "vocab", hp->vocab, "parameters", (json_int_t)gr_model_parameters(m), "tied", gr_model_tied(m),
-                          "tokenizer", gr_tokenizer_model(t), "pre", gr_tokenizer_pre(t), "chat_template", chat, "types", types, "notes",
-                          notes));
+    json_t *out =
+        json_pack("{s:o,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:b,s:s,s:s,s:s,s:O,s:O}", "file",
+                  gr_cli_json_text(o->path, strlen(o->path)), "kind", "model", "architecture", gr_model_arch(m), "layers", hp->layers,
+                  "width", hp->width, "heads", hp->heads, "heads_kv", hp->heads_kv, "ff", hp->ff, "context", hp->context, "vocab",
+                  hp->vocab, "parameters", (json_int_t)gr_model_parameters(m), "tied", gr_model_tied(m), "tokenizer", gr_tokenizer_model(t),
+                  "pre", gr_tokenizer_pre(t), "chat_template", chat, "types", types, "notes", notes);
+    add_special(m, out);
+    gr_cli_json(out);
   } else if (s == GR_OK) {
     printf("model:        %s, %.2f million parameters, GGUF v%u in %d part%s, %.2f MB\n", gr_model_arch(m),
            (double)gr_model_parameters(m) / 1e6, gr_gguf_version(g), gr_gguf_part_count(g), gr_gguf_part_count(g) == 1 ? "" : "s",
            (double)gr_gguf_file_bytes(g) / 1e6);
     printf("shape:        %d layers, width %d, %d heads over %d key heads of %d, feed-forward %d, context %d\n", hp->layers, hp->width,
            hp->heads, hp->heads_kv, hp->head_k, hp->ff, hp->context);
+    print_special(m);
     printf("vocabulary:   %d tokens, %s%s%s, head %s\n", hp->vocab, gr_tokenizer_model(t), gr_tokenizer_pre(t)[0] ? ", pre-tokenizer " : "",
            gr_tokenizer_pre(t), gr_model_tied(m) ? "tied" : "of its own");
     print_types(types);
@@ -142,21 +167,24 @@ static gr_status inspect_adapter(const struct options *o, gr_error *e)
     gr_model_close(m);
   }
   gr_gguf_str arch = gr_adapter_architecture(a);
-  size_t parameters = 0;
+  size_t parameters = 0, stacks = 0;
   int64_t least = 0, most = 0;
   for (size_t i = 0; i < gr_adapter_count(a); i++) {
     const gr_adapter_pair *p = gr_adapter_at(a, i);
     parameters += (size_t)(p->rank * (p->in + p->out) * p->experts);
+    stacks += p->experts > 1;
     if (!i || p->rank < least) least = p->rank;
     if (p->rank > most) most = p->rank;
   }
   if (s == GR_OK && o->json) {
-    gr_cli_json(json_pack("{s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:f,s:b}", "file", gr_cli_json_text(o->path, strlen(o->path)), "kind", "adapter",
-                          "architecture", gr_cli_json_text(arch.data, arch.len), "pairs", (json_int_t)gr_adapter_count(a), "parameters",
-                          (json_int_t)parameters, "rank_min", (json_int_t)least, "rank_max", (json_int_t)most, "alpha", gr_adapter_alpha(a),
-                          "fits_base", o->base != NULL));
+    gr_cli_json(json_pack("{s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:I,s:f,s:b}", "file", gr_cli_json_text(o->path, strlen(o->path)), "kind",
+                          "adapter", "architecture", gr_cli_json_text(arch.data, arch.len), "pairs", (json_int_t)gr_adapter_count(a),
+                          "stacks", (json_int_t)stacks, "parameters", (json_int_t)parameters, "rank_min", (json_int_t)least, "rank_max",
+                          (json_int_t)most, "alpha", gr_adapter_alpha(a), "fits_base", o->base != NULL));
   } else if (s == GR_OK) {
-    printf("adapter:      LoRA for %.*s, %zu matrices, rank %lld", (int)arch.len, arch.data, gr_adapter_count(a), (long long)least);
+    printf("adapter:      LoRA for %.*s, %zu matrices", (int)arch.len, arch.data, gr_adapter_count(a));
+    if (stacks) printf(" (%zu of them stacks of experts)", stacks);
+    printf(", rank %lld", (long long)least);
     if (most > least) printf(" to %lld", (long long)most);
     printf(", alpha %g, %zu parameters\n", gr_adapter_alpha(a), parameters);
     if (gr_adapter_ignored(a)) printf("note:         %zu norm tensors are ignored, as llama.cpp ignores them\n", gr_adapter_ignored(a));

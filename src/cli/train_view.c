@@ -106,7 +106,9 @@ void gr_train_view_plan(FILE *out, const gr_run_plan *p)
   const gr_memory_plan *m = &p->memory;
   fprintf(out, "data     %zu samples, %zu held out; an epoch is %zu windows of up to %d tokens, %.0f %% full\n", p->samples, p->heldout,
           p->windows, p->window, 100 * p->fill);
-  fprintf(out, "adapter  %.2f million parameters on %zu tensors\n", (double)p->parameters / 1e6, p->pairs);
+  fprintf(out, "adapter  %.2f million parameters on %zu tensors", (double)p->parameters / 1e6, p->pairs);
+  if (p->experts) fprintf(out, ", %zu of them stacks of %d experts (%d are used for each token)", p->stacks, p->experts, p->experts_used);
+  fputc('\n', out);
   fprintf(out, "run      %llu optimizer steps in %.3g epochs, %llu of them warmup; %d window%s at a time%s\n", (unsigned long long)p->steps,
           p->epochs, (unsigned long long)p->warmup, p->micro_batch, p->micro_batch == 1 ? "" : "s",
           p->recompute ? "; layers are computed again for backward" : "");

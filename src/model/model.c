@@ -152,3 +152,10 @@ size_t gr_model_active_parameters(const gr_model *m)
   }
   return total;
 }
+
+int32_t gr_model_sliding_layers(const gr_model *m)
+{
+  int32_t n = 0;
+  for (int32_t i = 0; i < m->hp.layers; i++) n += gr_layer_slides(m, i);
+  return n;
+}

@@ -56,6 +56,7 @@ const char *gr_model_arch(const gr_model *m);
 const gr_hparams *gr_model_hparams(const gr_model *m);
 size_t gr_model_parameters(const gr_model *m);        /* weights in the file */
 size_t gr_model_active_parameters(const gr_model *m); /* of those, what one token passes through: the used share of the experts */
+int32_t gr_model_sliding_layers(const gr_model *m);   /* how many see hp.window tokens only */
 bool gr_model_tied(const gr_model *m);                /* the head is token_embd */
 size_t gr_model_linear_count(const gr_model *m);
 const gr_linear *gr_model_linear(const gr_model *m, size_t i);

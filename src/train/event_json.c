@@ -31,11 +31,12 @@ static json_t *memory_json(const gr_memory_plan *m)
 
 static json_t *plan_json(const gr_run_plan *p)
 {
-  return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:f,s:o,s:f,s:i,s:i,s:i,s:b,s:o,s:o,s:o,s:o}", "event", "plan", "steps", whole(p->steps),
-                   "first_step", whole(p->first_step), "warmup", whole(p->warmup), "samples", whole(p->samples), "heldout",
+  return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:f,s:o,s:f,s:i,s:i,s:i,s:b,s:o,s:o,s:o,s:i,s:i,s:o,s:o}", "event", "plan", "steps",
+                   whole(p->steps), "first_step", whole(p->first_step), "warmup", whole(p->warmup), "samples", whole(p->samples), "heldout",
                    whole(p->heldout), "epochs", p->epochs, "windows", whole(p->windows), "fill", p->fill, "window", p->window, "longest",
                    p->longest, "micro_batch", p->micro_batch, "recompute", p->recompute, "parameters", whole(p->parameters),
-                   "adapted_tensors", whole(p->pairs), "peak_bytes", whole(p->memory.peak), "memory", memory_json(&p->memory));
+                   "adapted_tensors", whole(p->pairs), "adapted_stacks", whole(p->stacks), "experts", p->experts, "experts_used",
+                   p->experts_used, "peak_bytes", whole(p->memory.peak), "memory", memory_json(&p->memory));
 }
 
 static json_t *eval_json(const gr_train_event *v)

@@ -23,11 +23,12 @@ typedef struct gr_memory_plan {
 typedef struct gr_run_plan {
   uint64_t steps, first_step; /* optimizer steps in all; those already done when resuming */
   uint64_t warmup;
-  size_t samples, heldout; /* of the training data; held out */
-  size_t windows;          /* of the first epoch */
-  double epochs, fill;     /* share of the windows' tokens that samples fill */
-  size_t tokens;           /* of the first epoch, trained or not */
-  size_t parameters, pairs;
+  size_t samples, heldout;              /* of the training data; held out */
+  size_t windows;                       /* of the first epoch */
+  double epochs, fill;                  /* share of the windows' tokens that samples fill */
+  size_t tokens;                        /* of the first epoch, trained or not */
+  size_t parameters, pairs, stacks;     /* of the adapter: values, adapted tensors, those of them that are stacks of experts */
+  int32_t experts, experts_used;        /* of the model; 0: a dense one */
   int32_t window, longest, micro_batch; /* longest: tokens in the fullest window */
   bool recompute;
   gr_memory_plan memory;

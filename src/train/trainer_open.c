@@ -210,6 +210,7 @@ static gr_status resume_nothing(gr_trainer *t, gr_error *e)
 
 static void emit_plan(gr_trainer *t)
 {
+  const gr_hparams *hp = gr_model_hparams(t->model);
   gr_run_plan plan = { .steps = t->steps_total,
                        .first_step = t->state.step,
                        .warmup = t->warmup,
@@ -219,12 +220,15 @@ static void emit_plan(gr_trainer *t)
                        .epochs = t->o.max_steps > 0 ? (double)t->n_epochs : t->o.num_epochs,
                        .parameters = gr_lora_parameters(t->lora),
                        .pairs = gr_lora_pair_count(t->lora),
+                       .experts = hp->experts,
+                       .experts_used = hp->experts_used,
                        .window = t->window,
                        .longest = t->longest,
                        .micro_batch = t->micro_batch,
                        .recompute = t->recompute[0],
                        .memory = t->memory };
   for (size_t i = 0; i < t->n_train; i++) plan.tokens += (size_t)gr_dataset_at(t->data, t->train[i])->n;
+  for (size_t i = 0; i < plan.pairs; i++) plan.stacks += gr_lora_pair_at(t->lora, i)->experts > 1;
   plan.fill = (double)plan.tokens / ((double)plan.windows * t->window);
   gr_train_event event = {
     .kind = GR_EVENT_PLAN, .plan = &plan, .step = t->state.step, .steps_total = t->steps_total, .memory_bytes = t->memory.peak
