@@ -2,13 +2,7 @@
  * `tools/fetch-model smollm2`; without it in the cache the tests are skipped. And that a fresh adapter leaves it as it is. */
 #include "llamacpp.h"
 
-static const char *smollm2(char *path, size_t n)
-{
-  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  if (cache && *cache) snprintf(path, n, "%s/graft/models/smollm2.gguf", cache);
-  else snprintf(path, n, "%s/.cache/graft/models/smollm2.gguf", home ? home : "");
-  return access(path, R_OK) == 0 ? path : NULL;
-}
+static const char *smollm2(char *path, size_t n) { return fetched_model("smollm2", path, n); }
 
 static void smollm2_is_scored_and_continued_as_llamacpp_does(void **state)
 {

@@ -13,6 +13,23 @@ static void stories_are_scored_and_continued_as_llamacpp_does(void **state)
   check_record("stories260K-lora", MODELS "stories260K-f32.gguf", MODELS "stories260K-lora-r4-a8.gguf");
 }
 
+/* tests/golden's models with experts: adapters on their stacks (and on the router of the first; the second's stacks are K-quants) load in
+ * llama.cpp and do there what they do here. */
+static void adapters_on_experts_do_as_in_llamacpp(void **state)
+{
+  (void)state;
+  static const char *const names[] = { "qwen3moe", "qwen3moe-wide" };
+  for (int i = 0; i < 2; i++) {
+    char model[512], lora[512], with[64];
+    snprintf(model, sizeof model, GR_SOURCE_DIR "/tests/golden/%s.gguf", names[i]);
+    snprintf(lora, sizeof lora, GR_SOURCE_DIR "/tests/golden/%s-lora.gguf", names[i]);
+    snprintf(with, sizeof with, "%s-lora", names[i]);
+    check_record(names[i], model, NULL);
+    check_record(with, model, lora);
+    check_move(names[i], model, lora);
+  }
+}
+
 /* The architectures we have; a file of each is in shared/data. */
 static bool ours(const char *model)
 {
@@ -114,6 +131,7 @@ static void shared_expected_files_hold(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = { cmocka_unit_test(stories_are_scored_and_continued_as_llamacpp_does),
+                                      cmocka_unit_test(adapters_on_experts_do_as_in_llamacpp),
                                       cmocka_unit_test(every_shared_model_and_adapter_is_scored_as_llamacpp_does),
                                       cmocka_unit_test(shared_expected_files_hold) };
   return cmocka_run_group_tests_name("llamacpp", tests, NULL, NULL);
