@@ -269,7 +269,25 @@ static void a_samples_nll_has_the_same_bits_packed_or_alone(void **state)
   }
 }
 
-/* What stands before a sample in a long window does not exist for it: other neighbours, the same nll and the same gradient from it. */
+/* Twelve samples of 150 tokens, two sets of neighbours, and one of 200, which alone is trained when it is to be judged by its gradient. */
+static gr_dataset *neighbours(int32_t vocab, bool last_only)
+{
+  gr_error e = { 0 };
+  gr_dataset *d = NULL;
+  for (uint32_t i = 0; i < 12; i++) add_sequence(&d, 150, vocab, 1000 + i);
+  add_sequence(&d, 200, vocab, 5);
+  if (!last_only) return d;
+  gr_dataset *masked = NULL;
+  const float none[150] = { 0 };
+  for (size_t i = 0; i < 12; i++) assert_ok(gr_dataset_add_ids(&masked, gr_dataset_at(d, i)->ids, none, 150, &e), &e);
+  const gr_sample *last = gr_dataset_at(d, 12);
+  assert_ok(gr_dataset_add_ids(&masked, last->ids, last->weights, last->n, &e), &e);
+  gr_dataset_free(d);
+  return masked;
+}
+
+/* What stands before a sample in a long window does not exist for it: other neighbours, or none, and its nll has the same bits. So
+ * has its gradient with other neighbours; alone, it is the same to the order of additions. */
 static void a_long_windows_last_sample_sees_no_other(void **state)
 {
   (void)state;
@@ -277,17 +295,29 @@ static void a_long_windows_last_sample_sees_no_other(void **state)
   rig_open(&r, "qwen3", 2);
   fill_values(r.g.lora, 9);
   int32_t vocab = gr_model_hparams(r.g.model)->vocab;
-  gr_dataset *d = NULL;
-  for (uint32_t i = 0; i < 12; i++) add_sequence(&d, 150, vocab, 1000 + i); /* two sets of neighbours */
-  add_sequence(&d, 200, vocab, 5);
-  static const size_t orders[3][7] = { { 0, 1, 2, 3, 4, 5, 12 }, { 6, 7, 8, 9, 10, 11, 12 }, { 12 } };
-  float nll[2][1100];
+  gr_dataset *d = neighbours(vocab, false);
+  static const size_t orders[3][7] = { { 0, 1, 2, 3, 4, 5, 12 }, { 6, 7, 8, 9, 10, 11, 12 }, { 12 } }, counts[3] = { 7, 7, 1 };
+  float nll[2][1100], *gradients[3];
   gr_step *s = rig_step(&r, 1100, false, false, 0);
   for (int o = 0; o < 2; o++) run(s, d, orders[o], 7, 0, nll[o]);
   assert_memory_equal(nll[0] + 900, nll[1] + 900, 200 * sizeof(float));
   assert_true(memcmp(nll[0], nll[1], 900 * sizeof(float)) != 0);
   run(s, d, orders[2], 1, 0, nll[1]);
   assert_memory_equal(nll[0] + 900, nll[1], 200 * sizeof(float));
+  gr_step_free(s);
+  gr_dataset_free(d);
+  d = neighbours(vocab, true);
+  s = rig_step(&r, 1100, true, false, 0);
+  size_t n = gr_lora_parameters(r.g.lora);
+  for (int o = 0; o < 3; o++) {
+    gr_step_clear(s);
+    run(s, d, orders[o], counts[o], 0, NULL);
+    gradients[o] = copy_gradient(&r, s);
+  }
+  assert_true(norm_of(gradients[0], n) > 0);
+  assert_memory_equal(gradients[0], gradients[1], n * sizeof *gradients[0]);
+  assert_true(golden_error(gradients[2], gradients[0], n, 1) <= 1e-6);
+  for (int o = 0; o < 3; o++) gr_free(gradients[o]);
   gr_step_free(s);
   gr_dataset_free(d);
   rig_close(&r);
