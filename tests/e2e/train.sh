@@ -262,4 +262,14 @@ refused "eval of data without a sample" 1 "mute.jsonl.*nothing to learn" eval -m
 refused "an adapter beyond all scale" 2 "--lora-scaled takes FILE:SCALE with a finite scale, not '1e39'" eval -m "$model" --lora-scaled "$dir/v.gguf:1e39" -d "$dir/data.jsonl" -c 64
 "$graft" eval -m "$model" --lora-scaled "$dir/v.gguf:3e38" -d "$dir/data.jsonl" -c 64 >/dev/null 2>"$dir/err"
 check "a loss that is no number in eval: exit 1, one sentence" sh -c "test $? -eq 1 && grep -aEq '^graft: .*finite' $dir/err"
+
+# ---- docs/training.md ----
+sed -n '/^    # run.yaml/,/^$/s/^    //p' "$here/docs/training.md" >"$dir/run.yaml"
+(cd "$here" && "$graft" train --config "$dir/run.yaml" -o "$dir/doc.gguf" --max-steps 2 -t 2) >/dev/null 2>"$dir/err"
+check "the config of docs/training.md runs" grep -aq '^adapter  .*doc.gguf' "$dir/err"
+(cd "$here" && "$graft" train --config "$dir/doc.yaml" -o "$dir/again.gguf") >/dev/null 2>"$dir/err"
+check "and what it resolved to makes the same adapter" cmp "$dir/doc.gguf" "$dir/again.gguf"
+"$graft" train --help >"$dir/help"
+unknown=$(grep -o -e '`--[a-z-]*' "$here/docs/training.md" | sed 's/^`//; s/^--no-/--/' | sort -u | while read -r o; do grep -q -e "$o" "$dir/help" || echo "$o"; done)
+check "each option that it names exists" test -z "$unknown"
 echo "1..$ran"
