@@ -34,7 +34,11 @@ test-full: ## the dear tests, with the real model that they fetch
 judges: all ## ask llama.cpp, the gguf package, PyTorch and others (installs them into a venv)
 	@tools/judges $(BUILD)
 
-asan ubsan tsan: ## build with a sanitizer into build-NAME and run the quick tests
+# What runs on more than one thread; with the rest ThreadSanitizer would take an hour and find nothing.
+tsan: export GR_TESTS_ONLY ?= test_base test_cpu test_emu* test_gguf test_optest test_ops test_quantize test_quantized_gradients test_split \
+	test_tokenizer test_train test_api* cli.sh data.sh train.sh
+
+asan ubsan tsan: ## build with a sanitizer into build-NAME and run the quick tests (tsan: those with threads)
 	@tools/install-needs
 	@cmake --preset $@ >/dev/null
 	@cmake --build build-$@ -j $(JOBS)

@@ -18,4 +18,16 @@ counts "what is skipped, as TAP and as cmocka say it" 0 "1 passed, 0 failed, 2 s
 counts "a program that dies after its tests" 1 "1 passed, 1 failed, 0 skipped" 'echo "ok 1 - a"; kill -SEGV $$'
 counts "a program that says nothing" 1 "0 passed, 1 failed, 0 skipped" 'exit 0'
 if command -v timeout >/dev/null 2>&1; then counts "a program that hangs" 1 "1 passed, 1 failed, 0 skipped" 'echo "ok 1 - a"; exec sleep 60'; fi
+printf '#!/bin/sh\necho "ok 1 - a"\n' >"$program"
+printf '#!/bin/sh\necho "ok 1 - b"; echo "ok 2 - b"\n' >"${program%a}b"; chmod +x "${program%a}b"
+only() { # patterns, last line
+  n=$((n + 1))
+  (cd "$dir/build/tests/unit" && GR_TESTS_ONLY=$1 "$dir/tools/run-tests" "$dir/build" unit >"$dir/out" 2>&1)
+  if [ "$(tail -n 1 "$dir/out")" = "$2" ]; then echo "ok $n - only '$1'"; else echo "not ok $n - only '$1'"; cat "$dir/out"; fi
+}
+only 'test_a' "1 passed, 0 failed, 0 skipped"
+only 'test_b other' "2 passed, 0 failed, 0 skipped"
+only 'test_[ab]' "3 passed, 0 failed, 0 skipped"
+only '*_a *_b' "3 passed, 0 failed, 0 skipped"
+only 'none' "0 passed, 0 failed, 0 skipped"
 echo "1..$n"
