@@ -1,26 +1,27 @@
 /* The library's allocator, with failures on demand and a count of what lives. Including this in a program's own source defines
- * all of base/alloc.h there, so the linker takes none of it from the library. For one thread only. */
+ * all of base/alloc.h there, so the linker takes none of it from the library. Any thread may allocate; which allocation fails is told of
+ * one thread alone. */
 #ifndef GR_TESTS_FAILING_ALLOC_H
 #define GR_TESTS_FAILING_ALLOC_H
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 static struct {
-  size_t seen;    /* allocations asked for */
-  size_t fail_at; /* the one that fails, counted from 1; 0: none */
-  bool fail_rest; /* and all after it */
-  size_t failed;
-  long live;
-  size_t bytes; /* asked for, in sum */
+  atomic_size_t seen; /* allocations asked for */
+  size_t fail_at;     /* the one that fails, counted from 1; 0: none */
+  bool fail_rest;     /* and all after it */
+  atomic_size_t failed;
+  atomic_long live;
+  atomic_size_t bytes; /* asked for, in sum */
 } allocations;
 
 static bool allocation_fails(size_t bytes)
 {
   allocations.bytes += bytes;
-  allocations.seen++;
-  bool fails =
-      allocations.fail_at && (allocations.fail_rest ? allocations.seen >= allocations.fail_at : allocations.seen == allocations.fail_at);
+  size_t n = ++allocations.seen;
+  bool fails = allocations.fail_at && (allocations.fail_rest ? n >= allocations.fail_at : n == allocations.fail_at);
   allocations.failed += fails;
   return fails;
 }
@@ -63,7 +64,9 @@ static void counted_free(void *p)
 
 static inline void allocations_fail(size_t at, bool rest)
 {
-  allocations.seen = allocations.failed = allocations.bytes = 0;
+  allocations.seen = 0;
+  allocations.failed = 0;
+  allocations.bytes = 0;
   allocations.fail_at = at;
   allocations.fail_rest = rest;
 }
