@@ -3,7 +3,7 @@
 It is never the reader under test, and shares no code with it. The names and the transforms of weights are those that
 llama.cpp's converter makes:
 
-- `llama` (Mixtral too), `granite`, `granitemoe`: the rows of q and k (weight, bias, and lora_B) are permuted within each head, because
+- `llama` (Mixtral too), `mistral3`, `granite`, `granitemoe`: the rows of q and k (weight, bias, and lora_B) are permuted within each head, because
   transformers rotates (x[i], x[i + dh/2]) and these GGUFs are run with the rotation of (x[2i], x[2i+1]); the others are stored as they are.
 - scaled RoPE of Llama 3.1 becomes a tensor `rope_freqs.weight` of one divisor a pair; YaRN becomes keys.
 - a tied head is not stored.
@@ -58,14 +58,21 @@ SPECIAL_MODULES = {
         "model.layers.{}.self_attn.sinks": "blk.{}.attn_sinks",
         "model.layers.{}.mlp.router": "blk.{}.ffn_gate_inp",
     },
+    "qwen2_moe": {
+        "model.layers.{}.mlp.shared_expert.gate_proj": "blk.{}.ffn_gate_shexp",
+        "model.layers.{}.mlp.shared_expert.up_proj": "blk.{}.ffn_up_shexp",
+        "model.layers.{}.mlp.shared_expert.down_proj": "blk.{}.ffn_down_shexp",
+        "model.layers.{}.mlp.shared_expert_gate": "blk.{}.ffn_gate_inp_shexp",
+    },
     "phi3": {
         "model.layers.{}.self_attn.qkv_proj": "blk.{}.attn_qkv",
         "model.layers.{}.mlp.gate_up_proj": "blk.{}.ffn_up",
     },
 }
 # where GGUF's name of an architecture is not transformers' model type
-ARCHITECTURES = {"mixtral": "llama", "qwen3_moe": "qwen3moe", "granitemoeshared": "granitemoe", "gemma3_text": "gemma3", "gpt_oss": "gpt-oss"}
-INTERLEAVED_ROPE = ("llama", "mixtral", "granite", "granitemoe", "granitemoeshared")
+ARCHITECTURES = {"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "granitemoeshared": "granitemoe", "gemma3_text": "gemma3",
+                 "gpt_oss": "gpt-oss", "ministral3": "mistral3"}
+INTERLEAVED_ROPE = ("llama", "mixtral", "ministral3", "granite", "granitemoe", "granitemoeshared")
 
 
 def architecture(config):
@@ -180,6 +187,9 @@ def add_rope_scaling(writer, rope, head_dim):
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
         writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
         writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+        if "mscale_all_dim" in rope:
+            assert rope["mscale"] == 1, "a GGUF has no place for another"
+            writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
     elif rope["rope_type"] == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
@@ -190,9 +200,9 @@ def add_rope_scaling(writer, rope, head_dim):
 def add_experts(writer, config):
     writer.add_expert_count(experts_of(config))
     writer.add_expert_used_count(config.num_experts_per_tok)
-    if config.model_type in ("qwen3_moe", "gpt_oss"):
+    if config.model_type in ("qwen2_moe", "qwen3_moe", "gpt_oss"):
         writer.add_expert_feed_forward_length(expert_width(config))
-    if shared := getattr(config, "shared_intermediate_size", 0):
+    if shared := getattr(config, "shared_intermediate_size", 0) or getattr(config, "shared_expert_intermediate_size", 0):
         writer.add_expert_shared_feed_forward_length(shared)
 
 
@@ -222,6 +232,8 @@ def add_hyperparameters(writer, config):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(config.logits_scaling)
+    if kind == "ministral3":
+        writer.add_float32(f"{architecture(config)}.attention.temperature_scale", rope_of(config)["llama_4_scaling_beta"])
     if kind in ("gemma3_text", "gpt_oss"):
         writer.add_sliding_window(config.sliding_window)
 

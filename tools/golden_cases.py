@@ -85,6 +85,20 @@ CASES = {
             "blk.1.attn_q": Q.Q3_K, "blk.1.attn_k": Q.Q8_0, "blk.1.attn_v": Q.Q4_K, "blk.1.attn_output": Q.Q4_0,
             "blk.1.ffn_gate_exps": Q.Q2_K, "blk.1.ffn_up_exps": Q.Q3_K, "blk.1.ffn_down_exps": Q.IQ4_XS,
         }),
+    "qwen2moe": dict(  # biases of q, k and v, weights not renormalised, an expert for all tokens behind a gate, which is adapted too
+        config=transformers.Qwen2MoeConfig, hidden_size=48, num_attention_heads=4, num_key_value_heads=2, intermediate_size=80,
+        moe_intermediate_size=24, shared_expert_intermediate_size=40, num_experts=6, num_experts_per_tok=2, norm_topk_prob=False,
+        rms_norm_eps=1e-5, tie_word_embeddings=False, rope_parameters=plain_rope(1000000.0),
+        pre="qwen2", lora=expert_lora(["k_proj", "gate_proj", "up_proj", "down_proj", "shared_expert_gate"], 3, 5, shared_expert_gate=1,
+                                      parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_proj", "mlp.gate.weight")),
+        lengths=(15, 13), adamw=dict(lr=0.003, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8), clip=1.0),
+    "mistral3": dict(  # queries that grow with the position, YaRN whose magnitude is undone
+        config=transformers.Ministral3Config, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=16, intermediate_size=80,
+        pad_token_id=0, bos_token_id=0, eos_token_id=2, rms_norm_eps=1e-5, tie_word_embeddings=False,
+        rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=16.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=0.6,
+                             original_max_position_embeddings=8, llama_4_scaling_beta=0.3),
+        pre="tekken", lora=dict(target_modules=["q_proj", "v_proj", "o_proj", "gate_proj"], r=3, lora_alpha=4), lengths=(29, 19),
+        adamw=dict(lr=0.004, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8), clip=1.0),
     "mixtral": dict(  # a llama GGUF with experts
         config=transformers.MixtralConfig, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48,
         num_local_experts=5, num_experts_per_tok=2, rms_norm_eps=1e-5, tie_word_embeddings=False, rope_parameters=plain_rope(1000000.0),

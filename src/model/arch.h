@@ -33,6 +33,7 @@ typedef struct gr_arch {
   enum gr_experts_need experts;                     /* the rest is for those that have them, where the file does not say otherwise */
   int gating;                                       /* GR_GATE_* */
   bool renormalise;                                 /* of the weights of the chosen experts */
+  bool shared_gate;                                 /* a shared expert stands behind ffn_gate_inp_shexp */
   bool ff_of_all;                                   /* feed_forward_length is that of the experts used together, not of one */
   void (*hparams)(gr_reader *r);                    /* keys of its own, into r->model->hp; NULL: none */
   gr_tensor *(*layer)(gr_builder *b, gr_tensor *x); /* x [width, n] -> [width, n]; b->layer says which */
@@ -94,7 +95,7 @@ typedef struct gr_attention_spec {
 gr_tensor *gr_block_attention(gr_builder *b, gr_tensor *x, const gr_attention_spec *spec);
 /* down(act(gate x) * up x), the tensors named ffn_gate.., or with a tail ("_shexp") ffn_gate_shexp..; fused: ffn_up holds gate and up. */
 gr_tensor *gr_block_ffn(gr_builder *b, gr_tensor *x, const char *tail, int64_t rows, int glu_kind, bool fused);
-/* experts.c: router, experts, shared expert (where the file has one; gated where it has ffn_gate_inp_shexp). */
+/* experts.c: router, experts, shared expert (where the file has one). */
 gr_tensor *gr_block_experts(gr_builder *b, gr_tensor *x, int glu_kind, enum gr_bias bias);
 
 /* The layer that most share: x + attention(norm x), then + ffn(norm x). */

@@ -19,5 +19,6 @@ const gr_arch gr_arch_qwen2moe = { .name = "qwen2moe",
                                    .experts = GR_EXPERTS_REQUIRED,
                                    .gating = GR_GATE_SOFTMAX,
                                    .ff_of_all = true,
+                                   .shared_gate = true,
                                    .hparams = hparams,
                                    .layer = layer };

@@ -45,7 +45,7 @@ static gr_tensor *routed(gr_builder *b, gr_tensor *x, int glu_kind, enum gr_bias
 static gr_tensor *shared(gr_builder *b, gr_tensor *x, int glu_kind)
 {
   gr_tensor *y = gr_block_ffn(b, x, "_shexp", b->model->hp.shared_ff, glu_kind, false);
-  if (!gr_block_has(b, "ffn_gate_inp_shexp", ".weight")) return y;
+  if (!b->model->arch->shared_gate) return y;
   return gr_mul(b->graph, y, gr_sigmoid(b->graph, gr_block_linear(b, x, "ffn_gate_inp_shexp", 1, GR_BIAS_OPTIONAL)));
 }
 

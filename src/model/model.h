@@ -33,7 +33,7 @@ typedef struct gr_hparams {
   double rope_factor;     /* context extension: positions are divided by it (linear), or as YaRN says */
   double rope_attn_factor, yarn_ext_factor, yarn_beta_fast, yarn_beta_slow;
   int32_t rope_original_context;
-  double query_growth; /* q of position p is multiplied by 1 + this * ln(1 + floor((p + 1) / rope_original_context)); 0: no */
+  double query_growth; /* q of position p is multiplied by 1 + this * ln(1 + floor(p / rope_original_context)); 0: no */
 } gr_hparams;
 
 /* A place where an adapter can sit: a linear layer of the graph, or a stack of them. */

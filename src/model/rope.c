@@ -63,6 +63,6 @@ gr_status gr_model_write_positions(const gr_model *m, const gr_model_graph *mg, 
     GR_TRY(gr_plan_write(p, mg->sines[i], room + half * n, bytes, e));
   }
   if (!mg->query_scale) return GR_OK;
-  for (size_t t = 0; t < n; t++) room[t] = (float)(1 + hp->query_growth * log(1 + floor((positions[t] + 1.0) / hp->rope_original_context)));
+  for (size_t t = 0; t < n; t++) room[t] = (float)(1 + hp->query_growth * log(1 + floor((double)positions[t] / hp->rope_original_context)));
   return gr_plan_write(p, mg->query_scale, room, n * sizeof *room, e);
 }

@@ -1,7 +1,6 @@
 /* What a training step of a model with experts runs, and what it gives to whom. */
 #include <math.h>
 
-#include "altered.h"
 #include "train_sample.h"
 
 static const char *const models[] = { GOLDEN_EXPERTS };
@@ -109,7 +108,7 @@ static void every_target_gets_a_gradient(void **state)
   for (size_t i = 0; i < MODELS + sizeof dense / sizeof *dense; i++) {
     gr_model *m = open_model(i < MODELS ? models[i] : dense[i - MODELS]);
     rig r;
-    rig_open(&r, m, 2, false, 0);
+    rig_open(&r, m, 1, false, 0);
     size_t kinds = 0;
     for (size_t k = 0; k < gr_lora_pair_count(r.lora); k++) kinds += gr_lora_pair_at(r.lora, k)->experts > 1;
     assert_int_equal(gr_lora_pair_count(r.lora), gr_model_linear_count(m));
@@ -132,7 +131,7 @@ static void tokens_are_routed_and_grouped_once_a_layer(void **state)
     for (int recompute = 0; recompute < 2; recompute++) {
       gr_model *m = open_model(models[i]);
       rig r;
-      rig_open(&r, m, 2, recompute, 0);
+      rig_open(&r, m, 1, recompute, 0);
       rig_run(&r);
       gr_plan *plan = gr_step_plan_of(r.step);
       int count[GR_OP_COUNT] = { 0 }, again = 0;
@@ -187,83 +186,6 @@ static void dropout_reaches_the_adapters_of_experts(void **state)
   gr_model_close(m);
 }
 
-/* ---- a shared expert behind a gate ---- */
-
-static float gates[2][64], half_down[2][40 * 64], biases[64];
-
-/* The golden model with a shared expert, turned into a qwen2moe: biases of q, k and v, all 0, and gates; or without gates, and the matrix
- * behind them halved. */
-static void make_qwen2moe(altered *a, gr_model **m, bool gated, float gate)
-{
-  gr_error e = { 0 };
-  static char names[16][48];
-  int used = 0;
-  altered_open(a, "granitemoe-shared");
-  a->architecture = "qwen2moe";
-  gr_gguf_put_u32(a->writer, "qwen2moe.expert_feed_forward_length", 32);
-  for (int i = 0; i < 2; i++) {
-    static const char *const projections[] = { "q", "k", "v" };
-    for (int k = 0; k < 3; k++) {
-      snprintf(names[used], sizeof names[used], "blk.%d.attn_%s.bias", i, projections[k]);
-      gr_gguf_add_data(a->writer, names[used++], GR_F32, 1, (const int64_t[]){ k ? 32 : 64 }, biases);
-    }
-    snprintf(names[used], sizeof names[used], gated ? "blk.%d.ffn_gate_inp_shexp.weight" : "blk.%d.ffn_down_shexp.weight", i);
-    if (gated) {
-      for (int k = 0; k < 64; k++) gates[i][k] = gate * (float)(k % 7 - 3);
-      gr_gguf_add_data(a->writer, names[used++], GR_F32, 1, (const int64_t[]){ 64 }, gates[i]);
-      continue;
-    }
-    const float *down = gr_gguf_tensor_find(a->original, names[used])->data;
-    for (int k = 0; k < 40 * 64; k++) half_down[i][k] = down[k] / 2;
-    altered_without(a, names[used]);
-    gr_gguf_add_data(a->writer, names[used++], GR_F32, 2, (const int64_t[]){ 40, 64 }, half_down[i]);
-  }
-  assert_ok(altered_model(a, m, &e), &e);
-  assert_string_equal(gr_model_arch(*m), "qwen2moe");
-}
-
-static void nll_of(const gr_model *m, float *nll)
-{
-  gr_error e = { 0 };
-  gr_step *s = NULL;
-  gr_dataset *d = NULL;
-  const size_t first = 0;
-  add_sequence(&d, TOKENS, gr_model_hparams(m)->vocab, 4);
-  const gr_step_options o = { .tokens = TOKENS, .backends = &cpu, .n_backends = 1 };
-  assert_ok(gr_step_plan(&s, m, NULL, &o, &e), &e);
-  assert_ok(gr_step_run(s, d, &first, 1, 0, nll, NULL, NULL, &e), &e);
-  gr_step_free(s);
-  gr_dataset_free(d);
-}
-
-/* sigmoid(0) is a half, and halving is exact. A gate that is not 0 changes the answer, and its adapter gets a gradient. */
-static void a_gate_scales_the_shared_expert(void **state)
-{
-  (void)state;
-  altered a[3];
-  gr_model *m[3];
-  float nll[3][TOKENS];
-  make_qwen2moe(&a[0], &m[0], true, 0);
-  make_qwen2moe(&a[1], &m[1], false, 0);
-  for (int i = 0; i < 2; i++) nll_of(m[i], nll[i]);
-  assert_memory_equal(nll[0], nll[1], sizeof nll[0]);
-  gr_model_close(m[0]);
-  altered_close(&a[0]);
-  make_qwen2moe(&a[2], &m[2], true, 0.1f);
-  nll_of(m[2], nll[2]);
-  assert_true(memcmp(nll[2], nll[1], sizeof nll[1]) != 0);
-  rig r;
-  rig_open(&r, m[2], 1, true, 0.1f);
-  assert_true(gr_lora_find(r.lora, "blk.1.ffn_gate_inp_shexp.weight") >= 0);
-  rig_run(&r);
-  check_gradients(m[2], &r);
-  rig_close(&r);
-  for (int i = 1; i < 3; i++) {
-    gr_model_close(m[i]);
-    altered_close(&a[i]);
-  }
-}
-
 /* ---- what a token passes through ---- */
 
 static void active_parameters_count_the_chosen_experts(void **state)
@@ -284,7 +206,6 @@ int main(void)
     cmocka_unit_test(every_target_gets_a_gradient),
     cmocka_unit_test(tokens_are_routed_and_grouped_once_a_layer),
     cmocka_unit_test(dropout_reaches_the_adapters_of_experts),
-    cmocka_unit_test(a_gate_scales_the_shared_expert),
     cmocka_unit_test(active_parameters_count_the_chosen_experts),
   };
   return cmocka_run_group_tests_name("experts_step", tests, setup, teardown);

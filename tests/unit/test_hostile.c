@@ -200,7 +200,9 @@ static void put_strangers(gr_gguf_writer *w, const change *c)
 static void faults_in_models_of_our_own(void **state)
 {
   (void)state;
-  static const char *const models[] = { "llama", "qwen2", "qwen3", "qwen3moe", "granitemoe-shared", "gemma3", "gpt-oss", "phi3" };
+  static const char *const models[] = {
+    "llama", "qwen2", "qwen3", "qwen3moe", "qwen2moe", "granitemoe-shared", "gemma3", "gpt-oss", "phi3"
+  };
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
     char path[512];
     snprintf(path, sizeof path, GR_SOURCE_DIR "/tests/golden/%s.gguf", models[i]);
