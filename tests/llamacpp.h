@@ -96,7 +96,8 @@ static float *judged_logits(const judged *j, const int32_t *ids, int32_t n)
 }
 
 /* One {ids, nll, greedy, margin}: every token's nll, and the most likely token wherever llama.cpp is sure of it. Their mean holds to the
- * plain tolerance even where a token's does not. Returns the worst nll error. */
+ * plain tolerance even where a token's does not, and so does each token against PyTorch where the record has its answers. Returns the worst
+ * nll error. */
 static double check_score(const judged *j, const char *name, const json_t *score)
 {
   int32_t n, sure = 0;
@@ -104,7 +105,7 @@ static double check_score(const judged *j, const char *name, const json_t *score
   assert_int_equal(json_array_size(json_object_get(score, "nll")), n - 1);
   assert_int_equal(json_array_size(json_object_get(score, "greedy")), n);
   float *logits = judged_logits(j, ids, n);
-  double worst = 0, sum = 0;
+  double worst = 0, exact = 0, sum = 0;
   for (int32_t i = 0; i < n; i++) {
     const float *row = logits + (size_t)i * (size_t)j->vocab;
     if (number_at(score, "margin", i) >= j->tolerance) {
@@ -117,8 +118,13 @@ static double check_score(const judged *j, const char *name, const json_t *score
     if (!(fabs(error) <= j->tolerance)) fail_msg("%s: nll of token %d is off by %.4f", name, i + 1, error);
     worst = fmax(worst, fabs(error));
     sum += error;
+    if (!json_object_get(score, "pytorch")) continue;
+    error = nll_of(row, j->vocab, ids[i + 1]) - number_at(score, "pytorch", i);
+    if (!(fabs(error) <= LLAMACPP_TOLERANCE)) fail_msg("%s: nll of token %d is off by %.4f from PyTorch's", name, i + 1, error);
+    exact = fmax(exact, fabs(error));
   }
   assert_true(sure > 0);
+  if (exact > 0) print_message("# %s: nll within %.1e of PyTorch\n", name, exact);
   if (n > 1 && !(fabs(sum / (n - 1)) <= LLAMACPP_TOLERANCE)) fail_msg("%s: the mean nll is off by %.4f", name, sum / (n - 1));
   gr_free(logits);
   gr_free(ids);

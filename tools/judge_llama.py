@@ -6,7 +6,8 @@
     tools/judge_llama.py BUILD --model M [--lora A] [--text T] judges these files alone, on T's lines or on the texts below
 
 llama.cpp is given the model decoded to F32 by the `gguf` package, an F32 cache and no flash attention; Graft runs the file as it is.
-Prints TAP. A token's -ln p may differ by 0.002 (by 0.004 where llama.cpp itself is no closer, see COARSE; then a text's mean may differ by 0.002).
+Prints TAP. A token's -ln p may differ by 0.002 (by 0.004 where llama.cpp itself is no closer, see COARSE; then
+a text's mean may differ by 0.002, and for Gemma 3 270M PyTorch is asked too).
 Greedy text must be equal until llama.cpp's own two best logits are closer than that.
 With an adapter, the change that it makes is compared too, and must be at least 20 times the tolerance, or nothing was tested.
 """
@@ -152,10 +153,28 @@ class Llama:
         return dict(prompt=prompt, prompt_tokens=start, ids=ids, margin=margins, sure_text=text)
 
 
+def pytorch_nll(model, sequences):
+    """The arbiter where llama.cpp is coarse: transformers' own reading of the file, in double precision."""
+    import torch
+    import transformers
+
+    import make_golden
+
+    read = transformers.AutoModelForCausalLM.from_pretrained(model.parent, gguf_file=model.name, dtype=torch.float32, attn_implementation="sdpa")
+    exact = make_golden.in_double(read.eval())
+    for ids in sequences:
+        with torch.no_grad():
+            log_p = exact(input_ids=torch.tensor([ids]), use_cache=False).logits[0, :-1].log_softmax(-1)
+        yield [round(-float(x), 6) for x in log_p.gather(1, torch.tensor(ids[1:])[:, None])[:, 0]]
+
+
 def answers(model, lora, texts, prompts):
     llama = Llama(model, lora)
-    return dict(score=[llama.score(llama.tokens(text)) for text in texts],
-                generate=[llama.continue_greedily(prompt, GREEDY_TOKENS) for prompt in prompts])
+    score = [llama.score(llama.tokens(text)) for text in texts]
+    if tolerance_of(model) > TOLERANCE:
+        for case, nll in zip(score, pytorch_nll(Path(model), [case["ids"] for case in score])):
+            case["pytorch"] = nll
+    return dict(score=score, generate=[llama.continue_greedily(prompt, GREEDY_TOKENS) for prompt in prompts])
 
 
 def graft_json(graft, *arguments):
@@ -204,6 +223,9 @@ def compare_scores(tap, name, scores, truth, tolerance):
         if tolerance > TOLERANCE:
             mean = abs(float(np.mean(ours["nll"]) - np.mean(theirs["nll"])))
             tap.check(mean <= TOLERANCE, f"{name}: mean nll of text {i} within {TOLERANCE} ({mean:.1e})")
+        if "pytorch" in theirs:
+            off = worst(ours["nll"], theirs["pytorch"])
+            tap.check(off <= TOLERANCE, f"{name}: nll of text {i} within {TOLERANCE} of PyTorch's (worst {off:.1e})")
         wrong = [p for p, (a, b, m) in enumerate(zip(ours["greedy"], theirs["greedy"], theirs["margin"])) if a != b and m >= tolerance]
         tap.check(not wrong and len(ours["greedy"]) == len(theirs["ids"]), f"{name}: most likely next tokens of text {i} equal {wrong or ''}")
 
