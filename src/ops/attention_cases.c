@@ -85,8 +85,14 @@ void gr_attention_case_inputs(gr_case *c, const gr_attention_case *a, double roo
 
 gr_tolerance gr_attention_case_tolerance(const gr_attention_case *a, double size)
 {
-  double norm = 1e-5 + 2.5e-7 * a->scores;
-  return (gr_tolerance){ .norm = norm, .max = 10 * norm, .seen = 1e-6, .defect = 2e-4, .floor = size * (double)a->params.scale };
+  double steep = size > 0 ? a->scores : 0, norm = 1e-5 + 2.5e-7 * steep;
+  return (gr_tolerance){ .norm = norm,
+                         .max = 10 * norm,
+                         .seen = 1e-6 + 7e-8 * steep,
+                         .defect = a->scores < 1000 ? 2e-4
+                                   : size > 0       ? 70
+                                                    : 1.5e-4,
+                         .floor = size * (double)a->params.scale };
 }
 
 void gr_attention_case_perf(gr_case *c, const gr_attention_case *a)

@@ -39,8 +39,8 @@ typedef struct gr_head_case {
 } gr_head_case;
 
 void gr_head_case_inputs(gr_case *c, gr_head_at at, const gr_head_case *h);
-/* As for attention: rounding a logit of size S moves a probability by S * 6e-8. */
-gr_tolerance gr_head_case_tolerance(const gr_head_case *h);
+/* As for attention. */
+gr_tolerance gr_head_case_tolerance(const gr_head_case *h, bool back);
 /* Case i of those that both ops have; false past the end. */
 bool gr_head_case_get(int i, gr_head_case *h, const char **name, unsigned *flags);
 

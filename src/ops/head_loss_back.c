@@ -118,7 +118,7 @@ static void cases(gr_case_sink *s)
   for (int i = 0; gr_head_case_get(i, &h, &c.name, &c.flags); i++) {
     memset(c.in, 0, sizeof c.in);
     gr_head_case_inputs(&c, gr_head_back_at, &h);
-    c.tolerance = gr_head_case_tolerance(&h);
+    c.tolerance = gr_head_case_tolerance(&h, true);
     c.n_in = i % 2 ? 8 : 0;
     c.in[GR_HEAD_BACK_LSE] = (gr_case_in){ .ne = { h.n }, .dim = { GR_DIM_TOKENS } };
     c.in[GR_HEAD_BACK_DNLL] = (gr_case_in){ .ne = { h.n }, .dim = { GR_DIM_TOKENS }, .fill = gr_fill_normal(i % 3 ? 1 : 1.5e5) };

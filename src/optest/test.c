@@ -21,6 +21,7 @@ typedef struct test_row {
   size_t checks;
   double norm, max; /* worst errors */
   double used;      /* worst share of a tolerance */
+  double apart;     /* least ratio of a real defect's error to one of these; 0: none was above 0 */
 } test_row;
 
 typedef struct test_target {
@@ -180,6 +181,14 @@ static bool slices_zero(const test_case *k, int out, const gr_array *y)
   return true;
 }
 
+static void keep_worst(test_row *r, const gr_tolerance *allowed, const gr_diff *d)
+{
+  r->norm = fmax(r->norm, d->norm);
+  r->max = fmax(r->max, d->max);
+  r->used = fmax(r->used, fmax(d->norm / allowed->norm, d->max / allowed->max));
+  if (d->norm > 0 && !(r->apart > 0 && r->apart < allowed->defect / d->norm)) r->apart = allowed->defect / d->norm;
+}
+
 /* Each slice of an output by itself. Whether all of them are right; one that is not has been told. */
 static gr_status slices_right(const test_case *k, const gr_kernel_row *row, int i, const gr_array *y, bool *right, gr_error *e)
 {
@@ -193,9 +202,7 @@ static gr_status slices_right(const test_case *k, const gr_kernel_row *row, int 
   GR_TRY(gr_compare_slices(&call, k->c->slice, i, y, &k->truth[i], allowed->floor, &d, &n, e));
   if (n < 0) return GR_OK;
   k->t->o->checks++;
-  k->row->norm = fmax(k->row->norm, d.norm);
-  k->row->max = fmax(k->row->max, d.max);
-  k->row->used = fmax(k->row->used, fmax(d.norm / allowed->norm, d.max / allowed->max));
+  keep_worst(k->row, allowed, &d);
   *right = !d.fault && d.norm <= allowed->norm && d.max <= allowed->max;
   if (!*right)
     test_fail(k, row, "slice %lld of output %d is off: norm error %.3g (at most %.3g), worst %.3g (at most %.3g), %g for %g%s%s%s",
@@ -214,9 +221,7 @@ static gr_status judge(const test_case *k, const gr_kernel_row *row, int i, cons
   *zero = *zero && d.zero;
   k->t->o->checks++;
   k->row->checks++;
-  k->row->norm = fmax(k->row->norm, d.norm);
-  k->row->max = fmax(k->row->max, d.max);
-  k->row->used = fmax(k->row->used, fmax(d.norm / allowed->norm, d.max / allowed->max));
+  keep_worst(k->row, allowed, &d);
   if (d.fault)
     test_fail(k, row, "output %d at [%lld, %lld, %lld, %lld] is %g, %s; the truth is %g%s", i, (long long)d.at[0], (long long)d.at[1],
               (long long)d.at[2], (long long)d.at[3], d.got, d.fault, d.want, live_text(k, live, sizeof live));
@@ -516,6 +521,10 @@ static gr_status test_op(test_run *t, gr_op_id id, gr_error *e)
     const gr_case *c = l.items[n];
     if (c->refuse || (c->flags & (GR_CASE_PERF | GR_CASE_NO_TEST))) continue;
     tested++;
+    const gr_tolerance *allowed = &c->tolerance;
+    if (!(allowed->seen <= allowed->norm && allowed->norm < allowed->defect))
+      gr_optest_fail(t->o, NULL, id, c, "its tolerance %.3g is not between the worst honest error %.3g and the least real defect %.3g (C4)",
+                     allowed->norm, allowed->seen, allowed->defect);
     status = test_one(t, id, c, e);
   }
   gr_case_list_free(&l);
@@ -526,8 +535,10 @@ static gr_status test_op(test_run *t, gr_op_id id, gr_error *e)
 static void tell_row(const gr_optest *o, const test_target *target, const gr_kernel_row *row, const test_row *r)
 {
   if (o->verbose)
-    gr_optest_note(o, target->name, "row %s: %zu comparisons, worst errors %.2g (norm) and %.2g (max), %.0f%% of what is allowed",
-                   row->name, r->checks, r->norm, r->max, 100 * r->used);
+    gr_optest_note(
+        o, target->name,
+        "row %s: %zu comparisons, worst errors %.2g (norm) and %.2g (max), %.0f%% of what is allowed; a real defect is %.3g times as large",
+        row->name, r->checks, r->norm, r->max, 100 * r->used, r->apart > 0 ? r->apart : (double)INFINITY);
 }
 
 /* Rows of the chosen ops that no case reaches fail; those that only a dear case reaches are told. */

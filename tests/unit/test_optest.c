@@ -385,7 +385,7 @@ static int64_t slice_rows(const gr_op_call *c, int out, const int64_t at[GR_DIMS
 
 static void uneven_case(struct gr_case_sink *s)
 {
-  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5 };
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .defect = 2e-4 };
   s->slice = slice_rows;
   gr_case_add(s, &(gr_case){ .in = { { .ne = { 2, 4 }, .fill = GR_FILL_LIST(0, 0, 1e6, 1e6, 1, 1, 0, 0) },
                                      { .ne = { 1 }, .fill = GR_FILL_LIST(0) } } });
@@ -417,7 +417,7 @@ static void a_wrong_slice_is_caught(void **state)
 /* A slice whose truth is 0 stays exactly 0 even where a floor forgives the whole. */
 static void floor_case(struct gr_case_sink *s)
 {
-  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .floor = 1 };
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .defect = 2e-4, .floor = 1 };
   s->slice = slice_rows;
   gr_case_add(s, &(gr_case){ .in = { { .ne = { 2, 4 }, .fill = GR_FILL_LIST(0, 0, 1, 1, 0, 0, 2, 2) },
                                      { .ne = { 1 }, .fill = GR_FILL_LIST(0) } } });
@@ -469,6 +469,25 @@ static void minus_scale(const gr_op_call *c)
   const struct gr_scale_params *p = c->params;
   for (gr_row r = { 0 }; gr_row_valid(&r, y); gr_row_next(&r, y))
     for (int64_t i = 0; i < y->ne[0]; i++) gr_row_set(y, i, &r, -(double)p->s * gr_row_get(x, i, &r));
+}
+
+static void wide_case(struct gr_case_sink *s)
+{
+  s->tolerance = (gr_tolerance){ .norm = 1e-3, .max = 1e-2, .seen = 1e-7, .defect = 2e-4 };
+  gr_case_add(s, &(gr_case){ .in = { { .ne = { 3 } }, { .ne = { 3 } } } });
+}
+
+/* C4: what lets a real defect pass is no tolerance, whatever comes out. */
+static void tolerances_stand_between(void **state)
+{
+  (void)state;
+  gr_op add = *gr_op_get(GR_OP_add);
+  gr_optest_swap swap = { GR_OP_add, &add };
+  gr_optest o = only(GR_OP_add);
+  add.cases = wide_case;
+  o.swap = &swap;
+  o.backend = "cpu";
+  fails(gr_optest_test, &o, "is not between");
 }
 
 static void kernels_hold_references_to_account(void **state)
@@ -533,6 +552,7 @@ int main(void)
     cmocka_unit_test(a_wrong_slice_is_caught),
     cmocka_unit_test(a_slice_of_zeros_must_be_zero),
     cmocka_unit_test(staging_in_half_is_caught),
+    cmocka_unit_test(tolerances_stand_between),
     cmocka_unit_test(kernels_hold_references_to_account),
     cmocka_unit_test(the_command_refuses_what_it_does_not_know),
   };
