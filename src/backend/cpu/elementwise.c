@@ -1,4 +1,5 @@
-/* Ops that walk rows piece by piece: add, mul, scale, repeat, repeat_back, cont, glu, glu_back. */
+/* Ops that walk rows piece by piece: add, mul, scale, repeat, repeat_back, cont, glu, glu_back, sigmoid, sigmoid_back, tanh,
+ * slice_back. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
@@ -103,6 +104,28 @@ static void tanh_piece(const walk *w, gr_row_at at, int64_t i0, int64_t n)
   w->isa->tanh(out_at(w, 0, at, i0), in_at(w, 0, at, i0, n, x), n);
 }
 
+static void sigmoid_piece(const walk *w, gr_row_at at, int64_t i0, int64_t n)
+{
+  float x[GR_CPU_PIECE];
+  w->isa->sigmoid(out_at(w, 0, at, i0), in_at(w, 0, at, i0, n, x), n);
+}
+
+static void sigmoid_back_piece(const walk *w, gr_row_at at, int64_t i0, int64_t n)
+{
+  float x[GR_CPU_PIECE], dy[GR_CPU_PIECE];
+  w->isa->sigmoid_back(out_at(w, 0, at, i0), in_at(w, 0, at, i0, n, x), in_at(w, 1, at, i0, n, dy), n);
+}
+
+/* The part of dy that falls into this piece, zeros around it. */
+static void slice_back_piece(const walk *w, gr_row_at at, int64_t i0, int64_t n)
+{
+  float buffer[GR_CPU_PIECE], *y = out_at(w, 0, at, i0);
+  const struct gr_slice_params *p = w->call->params;
+  int64_t from = gr_max(i0, p->first), to = gr_min(i0 + n, p->first + w->call->in[0].ne[0]);
+  memset(y, 0, (size_t)n * sizeof *y);
+  if (from < to) memcpy(y + from - i0, in_at(w, 0, at, from - p->first, to - from, buffer), (size_t)(to - from) * sizeof *y);
+}
+
 #define WALK(name, piece)                                                                                                                  \
   gr_status gr_cpu_run_##name(gr_backend *b, const gr_op_call *call, gr_error *e)                                                          \
   {                                                                                                                                        \
@@ -118,3 +141,6 @@ WALK(repeat_back, repeat_back_piece)
 WALK(glu, glu_piece)
 WALK(glu_back, glu_back_piece)
 WALK(tanh, tanh_piece)
+WALK(sigmoid, sigmoid_piece)
+WALK(sigmoid_back, sigmoid_back_piece)
+WALK(slice_back, slice_back_piece)

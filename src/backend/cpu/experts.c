@@ -1,22 +1,215 @@
-/* Ops over stacks of experts, plainly: one thread, by the references. */
-#include "backend/cpu/cpu.h"
+/* matmul_id, matmul_id_back, out_prod_id: one product for each expert that has pairs (pairs.h), of rows read and written where they stand.
+ * Jobs are cut by shape: a part of an expert's pairs times a panel of columns; each packs its own rows and decodes its own tiles. */
+#include <string.h>
 
-#define PLAIN(name)                                                                                                                        \
-  gr_status gr_cpu_run_##name(gr_backend *b, const gr_op_call *call, gr_error *e)                                                          \
-  {                                                                                                                                        \
-    (void)b;                                                                                                                               \
-    (void)e;                                                                                                                               \
-    gr_op_get(call->op)->reference(call);                                                                                                  \
-    return GR_OK;                                                                                                                          \
+#include "backend/cpu/pairs.h"
+
+enum {
+  JOBS = 256,  /* wanted of a product: panels are narrow where there are few groups */
+  PANEL = 128, /* columns of a panel, at least */
+  BAND = 512,  /* columns of matmul_id_back that are summed over slots at a time */
+  ZEROS = 64   /* pairs of a job that has only zeros to write */
+};
+
+int64_t gr_cpu_parts_most(const gr_cpu_pairs *p, int64_t most)
+{
+  int64_t n = gr_cpu_pairs_count(p);
+  return gr_min(n, p->experts) + n / most;
+}
+
+int64_t gr_cpu_parts_make(const gr_cpu_pairs *p, int64_t most, gr_cpu_part *parts)
+{
+  int64_t n = 0;
+  for (int64_t e = 0; e < p->experts; e++) {
+    int64_t first = gr_cpu_pairs_begin(p, e), count = gr_cpu_pairs_begin(p, e + 1) - first, pieces = gr_ceil_div(count, most);
+    for (int64_t i = 0; i < pieces; i++) {
+      int64_t from = gr_block_begin(count, pieces, i), to = gr_block_begin(count, pieces, i + 1);
+      parts[n++] = (gr_cpu_part){ (int32_t)e, (int32_t)(first + from), (int32_t)(to - from) };
+    }
   }
-PLAIN(route)
-PLAIN(route_back)
-PLAIN(group_experts)
-PLAIN(matmul_id)
-PLAIN(matmul_id_back)
-PLAIN(out_prod_id)
-PLAIN(combine)
-PLAIN(combine_back)
-PLAIN(slice_back)
-PLAIN(sigmoid)
-PLAIN(sigmoid_back)
+  return n;
+}
+
+/* ---- products of groups ---- */
+
+/* y of a pair [y_row floats apart] = base + x W, W being slice e of w. */
+typedef struct grouped {
+  gr_cpu_product p; /* without the rows of a group */
+  gr_cpu_pairs pairs;
+  const gr_array *w, *x, *base; /* base NULL: nothing */
+  int64_t y_row;                /* floats from one pair's result to the next, and from p.y to column 0: negative for a band */
+  int64_t y_first;
+  int64_t first_col, panels; /* of this run: all columns, or a band */
+  gr_cpu_part *parts;
+  int64_t n_parts;
+  float *threads;
+  int64_t thread_floats;
+} grouped;
+
+static grouped grouped_of(const gr_array *w, const gr_array *x, gr_cpu_pairs pairs, bool across)
+{
+  grouped g = { .pairs = pairs, .w = w, .x = x };
+  g.p = (gr_cpu_product){ .terms = 1, .cols = w->ne[across ? 0 : 1] };
+  g.p.term[0] = (gr_cpu_term){ .w_row = w->nb[1],
+                               .w_step = w->nb[0],
+                               .dtype = w->dtype,
+                               .across = across,
+                               .x = x->data,
+                               .x_step = x->nb[0],
+                               .depth = w->ne[across ? 1 : 0] };
+  g.thread_floats = gr_cpu_group_floats(g.p.cols, g.p.term[0].depth);
+  return g;
+}
+
+/* Lays out the scratch that begins at base; returns its size, so that with NULL it measures. */
+static size_t lay_out(grouped *g, int threads, char *base)
+{
+  int64_t parts = gr_cpu_align(gr_cpu_parts_most(&g->pairs, GR_CPU_PART) * (int64_t)sizeof *g->parts);
+  if (base) g->parts = (gr_cpu_part *)base, g->threads = (float *)(base + parts);
+  return (size_t)(parts + gr_cpu_align(g->thread_floats * (int64_t)sizeof(float)) * threads);
+}
+
+static void group_job(void *ctx, size_t job, int thread)
+{
+  const grouped *g = ctx;
+  const gr_cpu_part *part = &g->parts[(int64_t)job / g->panels];
+  int64_t panel = (int64_t)job % g->panels, units = gr_ceil_div(g->p.cols - g->first_col, g->p.unit);
+  int64_t x_at[GR_CPU_PART], y_at[GR_CPU_PART], base_at[GR_CPU_PART];
+  for (int64_t r = 0; r < part->count; r++) {
+    uint32_t pair = gr_cpu_pair(&g->pairs, part->first + r);
+    x_at[r] = gr_cpu_pair_row(&g->pairs, g->x, pair);
+    y_at[r] = pair * g->y_row + g->y_first;
+    if (g->base) base_at[r] = gr_cpu_pair_row(&g->pairs, g->base, pair) / (int64_t)sizeof(float);
+  }
+  gr_cpu_product p = g->p;
+  p.rows = part->count;
+  p.y_at = y_at, p.base_at = base_at;
+  p.term[0].x_at = x_at;
+  p.term[0].w = (const char *)g->w->data + part->expert * g->w->nb[2];
+  int64_t from = g->first_col + gr_block_begin(units, g->panels, panel) * p.unit;
+  int64_t to = gr_min(g->first_col + gr_block_begin(units, g->panels, panel + 1) * p.unit, p.cols);
+  p.isa->group(&p, from, to, g->threads + g->thread_floats * thread);
+}
+
+/* Columns [first, first + cols) of the products of all groups. */
+static void run_groups(grouped *g, int64_t first, int64_t cols, gr_pool *pool)
+{
+  grouped band = *g;
+  band.first_col = first;
+  band.p.cols = first + cols;
+  int64_t most = gr_max(1, cols / gr_max(PANEL, g->p.unit));
+  band.panels = gr_min(most, gr_ceil_div(JOBS, gr_max(1, g->n_parts)));
+  gr_pool_run(pool, (size_t)(g->n_parts * band.panels), group_job, &band);
+}
+
+/* ---- matmul_id ---- */
+
+enum { W, X, IDS, PERM, OFFSETS };
+
+static gr_cpu_pairs pairs_of(const gr_op_call *call, int first)
+{
+  return gr_cpu_pairs_of(&call->in[first], &call->in[first + 1], &call->in[first + 2]);
+}
+
+/* Rows of pairs that no expert has are zeros. */
+static void zero_job(void *ctx, size_t job, int thread)
+{
+  (void)thread;
+  const grouped *g = ctx;
+  int64_t end = gr_min(((int64_t)job + 1) * ZEROS, gr_cpu_pairs_count(&g->pairs));
+  for (int64_t p = (int64_t)job * ZEROS; p < end; p++)
+    if (!gr_cpu_routed(&g->pairs, p % g->pairs.used, p / g->pairs.used))
+      memset(g->p.y + p * g->y_row, 0, (size_t)g->p.cols * sizeof(float));
+}
+
+/* Into y, a row a pair. */
+static void run_pairs(grouped *g, gr_backend *b, const gr_op_call *call)
+{
+  g->p.y = call->out[0].data;
+  g->y_row = g->p.cols;
+  lay_out(g, gr_pool_threads(call->pool), call->scratch);
+  gr_cpu_group_plan(&g->p, gr_cpu_isa_of(b));
+  g->n_parts = gr_cpu_parts_make(&g->pairs, GR_CPU_PART, g->parts);
+  int64_t n = gr_cpu_pairs_count(&g->pairs);
+  if (gr_cpu_pairs_begin(&g->pairs, g->pairs.experts) < n) gr_pool_run(call->pool, (size_t)gr_ceil_div(n, ZEROS), zero_job, g);
+  run_groups(g, 0, g->p.cols, call->pool);
+}
+
+gr_status gr_cpu_run_matmul_id(gr_backend *b, const gr_op_call *call, gr_error *e)
+{
+  (void)e;
+  grouped g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), false);
+  run_pairs(&g, b, call);
+  return GR_OK;
+}
+
+size_t gr_cpu_scratch_matmul_id(const gr_op_call *call, int threads)
+{
+  grouped g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), false);
+  return lay_out(&g, threads, NULL);
+}
+
+/* ---- matmul_id_back ---- */
+
+typedef struct slots {
+  grouped g;
+  const gr_array *out;
+  float *z; /* [BAND, pairs] */
+  int64_t col, cols;
+} slots;
+
+static size_t lay_out_slots(slots *s, const gr_op_call *call, int threads, char *base)
+{
+  int64_t band = gr_min(BAND, s->g.p.cols), n = gr_cpu_pairs_count(&s->g.pairs);
+  int64_t z = call->out[0].ne[1] == s->g.pairs.used ? 0 : gr_cpu_align(n * band * (int64_t)sizeof *s->z);
+  s->z = (float *)base;
+  return (size_t)z + lay_out(&s->g, threads, base ? base + z : NULL);
+}
+
+/* Sums a band over the slots that read the same row, in ascending order. */
+static void slots_job(void *ctx, size_t job, int thread)
+{
+  (void)thread;
+  const slots *s = ctx;
+  const gr_cpu_pairs *pairs = &s->g.pairs;
+  int64_t token = (int64_t)job / s->out->ne[1], slot = (int64_t)job % s->out->ne[1];
+  float *y = (float *)gr_array_at(s->out, s->col, slot, token, 0);
+  bool begun = false;
+  for (int64_t i = slot; i < pairs->used; i += s->out->ne[1]) {
+    if (!gr_cpu_routed(pairs, i, token)) continue;
+    const float *z = s->z + (token * pairs->used + i) * s->g.y_row;
+    if (begun) s->g.p.isa->add(y, y, z, s->cols);
+    else memcpy(y, z, (size_t)s->cols * sizeof *y);
+    begun = true;
+  }
+  if (!begun) memset(y, 0, (size_t)s->cols * sizeof *y);
+}
+
+gr_status gr_cpu_run_matmul_id_back(gr_backend *b, const gr_op_call *call, gr_error *e)
+{
+  (void)e;
+  slots s = { .g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), true), .out = &call->out[0] };
+  grouped *g = &s.g;
+  if (s.out->ne[1] == g->pairs.used) {
+    run_pairs(g, b, call);
+    return GR_OK;
+  }
+  lay_out_slots(&s, call, gr_pool_threads(call->pool), call->scratch);
+  gr_cpu_group_plan(&g->p, gr_cpu_isa_of(b));
+  g->n_parts = gr_cpu_parts_make(&g->pairs, GR_CPU_PART, g->parts);
+  g->p.y = s.z;
+  g->y_row = gr_min(BAND, g->p.cols);
+  for (s.col = 0; s.col < g->p.cols; s.col += s.cols) {
+    s.cols = gr_min(BAND, g->p.cols - s.col);
+    g->y_first = -s.col;
+    run_groups(g, s.col, s.cols, call->pool);
+    gr_pool_run(call->pool, (size_t)(s.out->ne[1] * s.out->ne[2]), slots_job, &s);
+  }
+  return GR_OK;
+}
+
+size_t gr_cpu_scratch_matmul_id_back(const gr_op_call *call, int threads)
+{
+  slots s = { .g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), true) };
+  return lay_out_slots(&s, call, threads, NULL);
+}

@@ -4,6 +4,7 @@
 #ifndef GR_CPU_ISA_H
 #define GR_CPU_ISA_H
 #include "backend/cpu/attention.h"
+#include "backend/cpu/experts.h"
 #include "backend/cpu/product.h"
 #include "base/error.h"
 #include "quant/quant.h"

@@ -180,3 +180,30 @@ void gr_cpu_product_run(gr_cpu_product *p, const gr_cpu_isa *isa, gr_pool *pool,
   if (better_turned(p)) run_turned(p, isa, pool, scratch);
   else run(p, isa, pool, scratch);
 }
+
+/* ---- groups ---- */
+
+enum {
+  BLOCK_ROWS = 4, /* at least, of all sets, */
+  BLOCK_MOST = 16,
+  GROUP_COLS = 1024 /* of a tile, at most */
+};
+
+/* A tile, the packed rows of one chunk, and the results of one block of rows through the tile. */
+int64_t gr_cpu_group_floats(int64_t cols, int64_t depth)
+{
+  int64_t deepest = gr_min(gr_max(depth, 1), CHUNK), wide = gr_min(round_up(cols, CHUNK_UNIT), GROUP_COLS);
+  int64_t tile = gr_min(gr_max(TILE_FLOATS, CHUNK * CHUNK_UNIT), wide * deepest);
+  int64_t packed = GR_CPU_PART * deepest + GR_CPU_PART / BLOCK_ROWS * GR_CPU_SPARE;
+  return round_up(tile, 16) + round_up(packed, 16) + BLOCK_MOST * wide;
+}
+
+void gr_cpu_group_plan(gr_cpu_product *p, const gr_cpu_isa *isa)
+{
+  gr_cpu_term *t = p->term;
+  p->isa = isa;
+  p->unit = t->across ? gr_max(UNIT, gr_dtype_get(t->dtype)->block_elems) : UNIT;
+  t->chunk = chunk_of(t->depth);
+  t->x_read = GR_CPU_X_PACK;
+  p->widest = gr_min(tile_cols(p->cols, t->chunk, p->unit), GROUP_COLS);
+}

@@ -30,6 +30,7 @@ typedef struct gr_cpu_term {
   bool across;
   const char *x;
   int64_t x_row, x_step; /* bytes from x[row, k] to x[row + 1, k] and x[row, k + 1] */
+  const int64_t *x_at;   /* groups: bytes from x to each row, in place of x_row */
   int64_t depth;
   /* Filled in by gr_cpu_product_run. */
   gr_cpu_x x_read;
@@ -48,10 +49,12 @@ struct gr_cpu_product {
   gr_cpu_term term[2]; /* the sum of two products is an adapter's layer: W x + B h, or W^T g + A^T q */
   int terms;
   int64_t rows, cols;
-  float *y;              /* columns are dense; NULL: results go to finish alone, and are not kept */
-  int64_t y_row;         /* floats */
-  const float *base;     /* added to; NULL: nothing; may be y */
-  int64_t base_row;      /* floats */
+  float *y;            /* columns are dense; NULL: results go to finish alone, and are not kept */
+  int64_t y_row;       /* floats */
+  const float *base;   /* added to; NULL: nothing; may be y */
+  int64_t base_row;    /* floats */
+  const int64_t *y_at; /* groups: floats from y to each row, in place of y_row; and from base, in place of base_row */
+  const int64_t *base_at;
   gr_cpu_finish *finish; /* NULL: nothing more is done */
   const void *finish_ctx;
   int64_t slice; /* columns handed to finish at once, from multiples of it: one call a block of rows and slice; 0: as they come */
@@ -73,6 +76,18 @@ size_t gr_cpu_product_scratch(int64_t rows, int64_t cols, int64_t depth, int64_t
 
 /* scratch is 64-byte aligned. */
 void gr_cpu_product_run(gr_cpu_product *p, const struct gr_cpu_isa *isa, gr_pool *pool, void *scratch);
+
+/* ---- groups ---- */
+
+/* A group is a product of one term whose rows stand anywhere, up to GR_CPU_PART of them: the pairs of one expert. Each of its panels is
+ * one job, which packs the rows it needs, a chunk of the contraction at a time, in the scratch of its thread. Bits are those above. */
+enum { GR_CPU_PART = 256 };
+
+/* Floats of scratch a thread wants for a group of such columns and depth, whatever the instruction set. */
+int64_t gr_cpu_group_floats(int64_t cols, int64_t depth);
+
+/* Fills in what the kernel `group` reads besides rows and addresses: all groups of one op share it. */
+void gr_cpu_group_plan(gr_cpu_product *p, const struct gr_cpu_isa *isa);
 
 static inline int64_t gr_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t gr_min(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -1,4 +1,4 @@
-/* The gated units and their gradients; the formulas are those of ops/glu.h, arranged so that nothing cancels. */
+/* Sigmoid, the gated units, and their gradients; the formulas are those of ops/glu.h, arranged so that nothing cancels. */
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/vmath.h"
 #include "base/mutant.h"
@@ -89,4 +89,23 @@ void GR_ISA_FN(glu_back)(int kind, float *dgate, float *dup, const float *gate, 
   if (kind == GR_GLU_GEGLU) glu_back_rows(GR_GLU_GEGLU, dgate, dup, gate, up, dy, n);
   else if (kind == GR_GLU_SWIGLU_OAI) glu_back_rows(GR_GLU_SWIGLU_OAI, dgate, dup, gate, up, dy, n);
   else glu_back_rows(GR_GLU_SWIGLU, dgate, dup, gate, up, dy, n);
+}
+
+void GR_ISA_FN(sigmoid)(float *y, const float *x, int64_t n)
+{
+  for (int64_t i = 0; i < n; i += GR_LANES) {
+    int64_t live = gr_min(n - i, GR_LANES);
+    vf slope;
+    vstore_part(y + i, sigmoid_slope(vload_part(x + i, live), &slope), live);
+  }
+}
+
+void GR_ISA_FN(sigmoid_back)(float *dx, const float *x, const float *dy, int64_t n)
+{
+  for (int64_t i = 0; i < n; i += GR_LANES) {
+    int64_t live = gr_min(n - i, GR_LANES);
+    vf slope;
+    (void)sigmoid_slope(vload_part(x + i, live), &slope);
+    vstore_part(dx + i, vload_part(dy + i, live) * slope, live);
+  }
 }

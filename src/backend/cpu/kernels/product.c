@@ -9,32 +9,37 @@ enum {
 
 /* ---- activations ---- */
 
+static inline const char *x_at(const gr_cpu_term *t, int64_t row) { return t->x + (t->x_at ? t->x_at[row] : row * t->x_row); }
+
 static void pack_strided(const gr_cpu_term *t, int64_t first, int64_t rows, int64_t k, int64_t deep, float *dst)
 {
   for (int64_t i = 0; i < deep; i++)
-    for (int64_t r = 0; r < rows; r++) memcpy(dst++, t->x + (first + r) * t->x_row + (k + i) * t->x_step, sizeof *dst);
+    for (int64_t r = 0; r < rows; r++) memcpy(dst++, x_at(t, first + r) + (k + i) * t->x_step, sizeof *dst);
+}
+
+/* One chunk of a block of rows. */
+static void pack_chunk(const gr_cpu_term *t, int64_t first, int64_t rows, int64_t k, int64_t deep, float *dst)
+{
+  float *packed = dst;
+  if (t->x_step == sizeof(float)) {
+    const float *src[GR_LANES];
+    for (int64_t r = 0; r < GR_LANES; r++) src[r] = (const float *)x_at(t, first + gr_min(r, rows - 1)) + k;
+    transpose_rows(dst, rows, src, deep);
+  } else if (!t->x_at && t->x_row == sizeof(float)) {
+    const char *src = t->x + first * t->x_row + k * t->x_step;
+    for (int64_t i = 0; i < deep; i++, src += t->x_step, dst += rows)
+      for (int64_t r = 0; r < rows; r += GR_LANES) vstore(dst + r, vload_part((const float *)src + r, gr_min(rows - r, GR_LANES)));
+  } else {
+    pack_strided(t, first, rows, k, deep, dst);
+  }
+  for (float *v = packed, *end = v + rows * deep; GR_MUTANT(out_prod_half) && v < end; v++) *v = GR_MUTANT_HALF(out_prod_half, *v);
 }
 
 void GR_ISA_FN(pack)(const gr_cpu_product *p, const gr_cpu_term *t, int64_t block)
 {
   int64_t first = gr_block_begin(p->rows, p->blocks, block), rows = gr_block_begin(p->rows, p->blocks, block + 1) - first;
-  for (int64_t k = 0; k < t->depth; k += t->chunk) {
-    int64_t deep = gr_min(t->chunk, t->depth - k);
-    float *dst = gr_packed_at(p, t, block, k);
-    if (t->x_step == sizeof(float)) {
-      const float *src[GR_LANES];
-      for (int64_t r = 0; r < GR_LANES; r++) src[r] = (const float *)(t->x + (first + gr_min(r, rows - 1)) * t->x_row) + k;
-      transpose_rows(dst, rows, src, deep);
-    } else if (t->x_row == sizeof(float)) {
-      const char *src = t->x + first * t->x_row + k * t->x_step;
-      for (int64_t i = 0; i < deep; i++, src += t->x_step, dst += rows)
-        for (int64_t r = 0; r < rows; r += GR_LANES) vstore(dst + r, vload_part((const float *)src + r, gr_min(rows - r, GR_LANES)));
-    } else {
-      pack_strided(t, first, rows, k, deep, dst);
-    }
-    for (float *v = gr_packed_at(p, t, block, k), *end = v + rows * deep; GR_MUTANT(out_prod_half) && v < end; v++)
-      *v = GR_MUTANT_HALF(out_prod_half, *v);
-  }
+  for (int64_t k = 0; k < t->depth; k += t->chunk)
+    pack_chunk(t, first, rows, k, gr_min(t->chunk, t->depth - k), gr_packed_at(p, t, block, k));
 }
 
 void GR_ISA_FN(transpose)(float *dst, int64_t dst_row, const float *src, int64_t src_row, int64_t rows, int64_t n)
@@ -188,4 +193,52 @@ void GR_ISA_FN(panel)(const gr_cpu_product *p, int64_t col, int64_t end, int64_t
     wide = gr_min(p->widest, end - col);
     one_tile(p, col, wide, block, last, scratch);
   }
+}
+
+/* ---- groups ---- */
+
+/* Results of a block of rows, z, go where the rows stand, on top of what is there (begun), of base, or of nothing. */
+static void scatter(const gr_cpu_product *p, int64_t first, int64_t rows, int64_t col, int64_t cols, const float *z, bool begun)
+{
+  for (int64_t r = 0; r < rows; r++, z += p->widest) {
+    float *y = p->y + (p->y_at[first + r] + col);
+    const float *base = begun ? y : p->base ? p->base + p->base_at[first + r] + col : NULL;
+    if (base) GR_ISA_FN(add)(y, base, z, cols);
+    else memcpy(y, z, (size_t)cols * sizeof *y);
+  }
+}
+
+void GR_ISA_FN(group)(const gr_cpu_product *p, int64_t col, int64_t end, float *scratch)
+{
+  const gr_cpu_term *t = p->term;
+  int64_t blocks = gr_ceil_div(p->rows, GR_ROWS), k = 0;
+  float *packed = scratch + gr_ceil_div(p->widest * t->chunk, 16) * 16;
+  float *aside = packed + gr_ceil_div(p->rows * t->chunk + blocks * GR_CPU_SPARE, 16) * 16;
+  do { /* a contraction over nothing still gives base, or zeros */
+    int64_t deep = gr_min(t->chunk, t->depth - k);
+    for (int64_t b = 0; b < blocks; b++) {
+      int64_t first = gr_block_begin(p->rows, blocks, b);
+      pack_chunk(t, first, gr_block_begin(p->rows, blocks, b + 1) - first, k, deep, packed + first * deep + b * GR_CPU_SPARE);
+    }
+    for (int64_t c = col, wide; c < end; c += wide) {
+      wide = gr_min(p->widest, end - c);
+      (t->across ? tile_across : tile_along)(p, t, c, wide, k, deep, scratch);
+      for (int64_t b = 0; b < blocks; b++) {
+        int64_t first = gr_block_begin(p->rows, blocks, b), rows = gr_block_begin(p->rows, blocks, b + 1) - first;
+        gr_micro_block m = { .a = packed + first * deep + b * GR_CPU_SPARE,
+                             .a_step = rows,
+                             .b = scratch,
+                             .b_step = GR_COLS,
+                             .b_strip = GR_COLS * deep,
+                             .c = aside,
+                             .c_row = p->widest,
+                             .rows = rows,
+                             .cols = wide,
+                             .steps = deep };
+        micro_block(GR_A_PACKED, &m);
+        scatter(p, first, rows, c, wide, aside, k > 0);
+      }
+    }
+    k += deep;
+  } while (k < t->depth);
 }
