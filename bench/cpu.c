@@ -15,7 +15,7 @@
 #include "ops/params.h"
 #include "quant/quant.h"
 
-enum { RUNS = 10000, ARENA = 1 << 30 };
+enum { RUNS = 10000, ARENA = 1 << 30, DISTINCT = 2048 /* rows of an operand; then they repeat */ };
 
 typedef struct bench {
   gr_pool *pool;
@@ -58,6 +58,10 @@ static gr_tensor *leaf(bench *b, gr_dtype t, int64_t n0, int64_t n1, int64_t n2)
   int64_t row = (int64_t)gr_row_bytes(t, n0);
   char *data = storage(b, (size_t)(row * n1 * n2));
   for (int64_t r = 0; r < n1 * n2; r++) {
+    if (r >= DISTINCT) {
+      memcpy(data + r * row, data + r % DISTINCT * row, (size_t)row);
+      continue;
+    }
     float *x = checked(gr_alloc((size_t)n0 * sizeof *x));
     for (int64_t i = 0; i < n0; i++) x[i] = (float)(gr_random_uniform(1, b->stream, (uint64_t)(r * n0 + i)) - 0.5);
     if (t == GR_I32) memset(data + r * row, 0, (size_t)row);
@@ -189,6 +193,41 @@ static void adapter(bench *b, int64_t m, int64_t k, int64_t r, int64_t n)
   }
 }
 
+/* One layer's products over experts, each token choosing k of E: those of frozen stacks (up reads one row a token, down one a slot), of
+ * factors of rank r, and the gradients of these. */
+static void experts(bench *b, gr_dtype t, int64_t width, int64_t hidden, int64_t r, int64_t e, int64_t k, int64_t n)
+{
+  static const char *const parts[] = { "up", "up back", "down", "down back", "A x", "B h", "A back", "B back", "dA", "dB", "combine" };
+  char name[96];
+  for (int i = 0; i < 11; i++) {
+    snprintf(name, sizeof name, "experts %lld of %lld, %s %lld x %lld, n %lld: %s", (long long)k, (long long)e, gr_dtype_name(t),
+             (long long)hidden, (long long)width, (long long)n, parts[i]);
+    if (!begin(b, name)) continue;
+    gr_graph *g = b->graph;
+    gr_tensor *ids = leaf(b, GR_I32, k, n, 1), *perm = leaf(b, GR_I32, k, n, 1), *offsets = leaf(b, GR_I32, e + 1, 1, 1);
+    for (int64_t p = 0; p < k * n; p++) ((int32_t *)ids->data)[p] = (int32_t)(gr_random_u64(3, 5, (uint64_t)p) % (uint64_t)e);
+    gr_op_call group = {
+      .op = GR_OP_group_experts, .n_in = 1, .n_out = 2, .in = { array_of(ids) }, .out = { array_of(perm), array_of(offsets) }
+    };
+    gr_op_get(GR_OP_group_experts)->reference(&group);
+    gr_tensor *token = leaf(b, GR_F32, width, 1, n), *slot = leaf(b, GR_F32, hidden, k, n), *result = leaf(b, GR_F32, width, k, n);
+    gr_tensor *h = leaf(b, GR_F32, r, k, n), *y = NULL;
+    gr_tensor *up = i > 1 ? NULL : leaf(b, t, width, hidden, e), *down = i < 2 || i > 3 ? NULL : leaf(b, t, hidden, width, e);
+    gr_tensor *a = leaf(b, GR_F32, width, r, e), *back = leaf(b, GR_F32, r, hidden, e);
+    if (i == 0 || i == 4) y = gr_matmul_id(g, i ? a : up, token, ids, perm, offsets);
+    if (i == 2) y = gr_matmul_id(g, down, slot, ids, perm, offsets);
+    if (i == 5) y = gr_matmul_id(g, back, h, ids, perm, offsets);
+    if (i == 1 || i == 6) y = gr_matmul_id_back(g, i > 1 ? a : up, i > 1 ? h : slot, ids, perm, offsets, 1);
+    if (i == 3) y = gr_matmul_id_back(g, down, result, ids, perm, offsets, k);
+    if (i == 7) y = gr_matmul_id_back(g, back, slot, ids, perm, offsets, k);
+    if (i == 8) y = gr_out_prod_id(g, token, h, ids, perm, offsets);
+    if (i == 9) y = gr_out_prod_id(g, h, slot, ids, perm, offsets);
+    if (i == 10) y = gr_combine(g, result, leaf(b, GR_F32, k, n, 1));
+    run_case(b, name, y, 0);
+    finish(b);
+  }
+}
+
 static void attention(bench *b, int64_t heads, int64_t kv, int64_t dim, int64_t n, int64_t segments)
 {
   char name[96];
@@ -284,6 +323,9 @@ int main(int argc, char **argv)
   linear(&b, GR_Q4_K, 1536, 1536, 1);
   adapter(&b, 1536, 1536, 16, 512);
   adapter(&b, 1536, 576, 16, 512);
+  experts(&b, GR_Q4_K, 2048, 768, 16, 128, 8, 1024);
+  experts(&b, GR_Q4_K, 2048, 768, 16, 8, 2, 1024);
+  experts(&b, GR_Q4_K, 2048, 768, 16, 128, 8, 1);
   attention(&b, 9, 3, 64, 512, 1);
   attention(&b, 9, 3, 64, 512, 8);
   attention(&b, 16, 4, 128, 2048, 1);
