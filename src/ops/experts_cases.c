@@ -6,7 +6,8 @@
 static const double mixed[] = { 3, 0, 0, 2, -1, 3 }, one_expert[] = { 2 }, one_token[] = { 3, 1 },
                     each_expert[] = { 0, 1, 2, 2, 1, 0, 1, 0, 2 }, one_slot[] = { 0, 2, 2, 0, 2 },
                     four_slots[] = { 5, 1, 0, 4, 3, 5, 2, 1, 0, 1, 4, 3 }, beyond[] = { 3, 0, -1, 2147483647, 1, 1, -2147483648.0, 0 },
-                    nowhere[] = { -1, 3 }, alone[] = { 0 }, some_nowhere[] = { 0, 1, -1, -1, 2, 0, -1, 5 }, twice[] = { 1, 1, 0, 0, 1, 0 };
+                    nowhere[] = { -1, 3 }, alone[] = { 0 }, some_nowhere[] = { 0, 1, -1, -1, 2, 0, -1, 5 }, twice[] = { 1, 1, 0, 0, 1, 0 },
+                    crowd[] = { 0, 2, 0, 0 };
 
 static const gr_experts_routing routings[] = {
   { "an expert without tokens, one with one, padding", 2, 3, 4, { .kind = GR_FILL_VALUES, .values = mixed, .n = 6 }, 0 },
@@ -23,6 +24,7 @@ static const gr_experts_routing routings[] = {
   { "tails of every tile", 3, 45, 5, { .kind = GR_FILL_BELOW, .a = 5 }, GR_CASE_NO_GRAD },
   { "many experts", 8, 33, 64, { .kind = GR_FILL_BELOW, .a = 64 }, GR_CASE_NO_GRAD },
   { "more experts than pairs", 6, 5, 67, { .kind = GR_FILL_BELOW, .a = 67 }, GR_CASE_NO_GRAD },
+  { "hundreds of tokens on one expert", 2, 301, 3, { .kind = GR_FILL_VALUES, .values = crowd, .n = 4 }, GR_CASE_NO_GRAD },
 };
 
 bool gr_experts_routing_get(int i, gr_experts_routing *r)

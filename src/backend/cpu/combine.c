@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/mutant.h"
 
 typedef struct mix {
   const gr_op_call *call;
@@ -35,7 +36,8 @@ static void combine_token(const mix *m, int64_t t)
     float *out = (float *)gr_array_at(&m->call->out[0], i, t, 0, 0);
     m->isa->scale(out, gr_cpu_piece(y, i, n, (gr_row_at){ 0, t, 0 }, buffer), weight_at(weights, 0, t), n);
     for (int64_t slot = 1; slot < y->ne[1]; slot++)
-      m->isa->add_scaled(out, gr_cpu_piece(y, i, n, (gr_row_at){ slot, t, 0 }, buffer), weight_at(weights, slot, t), n);
+      m->isa->add_scaled(out, gr_cpu_piece(y, i, n, (gr_row_at){ slot, t, 0 }, buffer),
+                         weight_at(weights, GR_MUTANT(combine_weight_0) ? 0 : slot, t), n);
   }
 }
 
@@ -60,7 +62,7 @@ static void back_token(const mix *m, int64_t t)
   const gr_array *weights = &m->call->in[0], *dout = &m->call->in[1], *y = &m->call->in[2], *dy = &m->call->out[0];
   float grads[GR_CPU_PIECE], buffer[GR_CPU_PIECE];
   for (int64_t slot = 0; slot < dy->ne[1]; slot++) {
-    float weight = weight_at(weights, slot, t);
+    float weight = GR_MUTANT(combine_back_no_weight) ? 1 : weight_at(weights, slot, t);
     double sum = 0;
     for (int64_t i = 0; i < dy->ne[0]; i += GR_CPU_PIECE) {
       int64_t n = gr_min(GR_CPU_PIECE, dy->ne[0] - i);

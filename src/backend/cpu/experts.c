@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/cpu/pairs.h"
+#include "base/mutant.h"
 
 enum {
   JOBS = 256,  /* wanted of a product: panels are narrow where there are few groups */
@@ -21,9 +22,13 @@ int64_t gr_cpu_parts_make(const gr_cpu_pairs *p, int64_t most, gr_cpu_part *part
 {
   int64_t n = 0;
   for (int64_t e = 0; e < p->experts; e++) {
-    int64_t first = gr_cpu_pairs_begin(p, e), count = gr_cpu_pairs_begin(p, e + 1) - first, pieces = gr_ceil_div(count, most);
+    int64_t first = gr_cpu_pairs_begin(p, e), count = gr_cpu_pairs_begin(p, e + 1) - first;
+    if (GR_MUTANT(matmul_id_every_expert) && count && gr_cpu_pairs_begin(p, p->experts) <= most)
+      first = 0, count = gr_cpu_pairs_begin(p, p->experts);
+    int64_t pieces = gr_ceil_div(count, most);
     for (int64_t i = 0; i < pieces; i++) {
-      int64_t from = gr_block_begin(count, pieces, i), to = gr_block_begin(count, pieces, i + 1);
+      int64_t from = gr_block_begin(count, pieces, i),
+              to = gr_block_begin(count, pieces, i + 1 - (i > 0 && GR_MUTANT(matmul_id_lost_part)));
       parts[n++] = (gr_cpu_part){ (int32_t)e, (int32_t)(first + from), (int32_t)(to - from) };
     }
   }
@@ -78,14 +83,14 @@ static void group_job(void *ctx, size_t job, int thread)
   for (int64_t r = 0; r < part->count; r++) {
     uint32_t pair = gr_cpu_pair(&g->pairs, part->first + r);
     x_at[r] = gr_cpu_pair_row(&g->pairs, g->x, pair);
-    y_at[r] = pair * g->y_row + g->y_first;
+    y_at[r] = (GR_MUTANT(matmul_id_slot_0) ? pair - pair % g->pairs.used : pair) * g->y_row + g->y_first;
     if (g->base) base_at[r] = gr_cpu_pair_row(&g->pairs, g->base, pair) / (int64_t)sizeof(float);
   }
   gr_cpu_product p = g->p;
   p.rows = part->count;
   p.y_at = y_at, p.base_at = base_at;
   p.term[0].x_at = x_at;
-  p.term[0].w = (const char *)g->w->data + part->expert * g->w->nb[2];
+  p.term[0].w = (const char *)g->w->data + (GR_MUTANT(matmul_id_expert_0) ? 0 : part->expert) * g->w->nb[2];
   int64_t from = g->first_col + gr_block_begin(units, g->panels, panel) * p.unit;
   int64_t to = gr_min(g->first_col + gr_block_begin(units, g->panels, panel + 1) * p.unit, p.cols);
   p.isa->group(&p, from, to, g->threads + g->thread_floats * thread);
@@ -131,7 +136,8 @@ static void run_pairs(grouped *g, gr_backend *b, const gr_op_call *call)
   gr_cpu_group_plan(&g->p, gr_cpu_isa_of(b));
   g->n_parts = gr_cpu_parts_make(&g->pairs, GR_CPU_PART, g->parts);
   int64_t n = gr_cpu_pairs_count(&g->pairs);
-  if (gr_cpu_pairs_begin(&g->pairs, g->pairs.experts) < n) gr_pool_run(call->pool, (size_t)gr_ceil_div(n, ZEROS), zero_job, g);
+  if (gr_cpu_pairs_begin(&g->pairs, g->pairs.experts) < n && !GR_MUTANT(matmul_id_unrouted_left))
+    gr_pool_run(call->pool, (size_t)gr_ceil_div(n, ZEROS), zero_job, g);
   run_groups(g, 0, g->p.cols, call->pool);
 }
 
@@ -178,7 +184,7 @@ static void slots_job(void *ctx, size_t job, int thread)
   for (int64_t i = slot; i < pairs->used; i += s->out->ne[1]) {
     if (!gr_cpu_routed(pairs, i, token)) continue;
     const float *z = s->z + (token * pairs->used + i) * s->g.y_row;
-    if (begun) s->g.p.isa->add(y, y, z, s->cols);
+    if (begun && !GR_MUTANT(matmul_id_back_last_slot)) s->g.p.isa->add(y, y, z, s->cols);
     else memcpy(y, z, (size_t)s->cols * sizeof *y);
     begun = true;
   }

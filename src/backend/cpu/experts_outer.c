@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/cpu/pairs.h"
+#include "base/mutant.h"
 
 enum {
   X,
@@ -69,7 +70,7 @@ static void find_rows(const outer *o, int64_t first, int64_t count, gr_cpu_outer
   k->pairs = count;
   for (int64_t s = 0; s < count; s++) {
     uint32_t pair = gr_cpu_pair(&o->pairs, first + s);
-    k->a_at[s] = gr_cpu_pair_row(&o->pairs, &o->a, pair) / f;
+    k->a_at[s] = gr_cpu_pair_row(&o->pairs, &o->a, GR_MUTANT(out_prod_id_grad_row_0) ? 0 : pair) / f;
     k->b_at[s] = gr_cpu_pair_row(&o->pairs, &o->b, pair) / f;
   }
   for (int64_t s = count; s < count + GR_CPU_AHEAD; s++) k->a_at[s] = k->a_at[count - 1], k->b_at[s] = k->b_at[count - 1];
@@ -99,7 +100,7 @@ static void outer_job(void *ctx, size_t job, int thread)
                      .y_row = o->turned ? COLS : o->cols };
   for (int64_t s = 0; s < part->count; s += GR_CPU_PAIRS) {
     find_rows(o, part->first + s, gr_min(GR_CPU_PAIRS, part->count - s), &k);
-    o->isa->outer(&k, o->turned ? z : expert + row * o->cols + col, s > 0);
+    o->isa->outer(&k, o->turned ? z : expert + row * o->cols + col, s > 0 && !GR_MUTANT(out_prod_id_chunk_overwrites));
   }
   if (o->turned) turn(o, z, row, k.rows, col, k.cols, expert);
 }
@@ -119,7 +120,7 @@ gr_status gr_cpu_run_out_prod_id(gr_backend *b, const gr_op_call *call, gr_error
   lay_out(&o, call, gr_pool_threads(call->pool), call->scratch);
   o.isa = gr_cpu_isa_of(b);
   int64_t parts = gr_cpu_parts_make(&o.pairs, INT32_MAX, o.parts);
-  gr_pool_run(call->pool, (size_t)o.pairs.experts, zero_job, &o);
+  if (!GR_MUTANT(out_prod_id_idle_left)) gr_pool_run(call->pool, (size_t)o.pairs.experts, zero_job, &o);
   gr_pool_run(call->pool, (size_t)(parts * o.row_jobs * o.col_jobs), outer_job, &o);
   return GR_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/mutant.h"
 
 typedef struct gr_cpu_pairs {
   const gr_array *ids, *perm, *offsets;
@@ -41,7 +42,7 @@ static inline bool gr_cpu_routed(const gr_cpu_pairs *p, int64_t slot, int64_t to
 static inline int64_t gr_cpu_pair_row(const gr_cpu_pairs *p, const gr_array *x, uint32_t pair)
 {
   uint32_t used = (uint32_t)p->used, slots = (uint32_t)x->ne[1], token = pair / used, slot = pair - token * used;
-  if (slots < used) slot = slots == 1 ? 0 : slot % slots;
+  if (slots < used) slot = slots == 1 || GR_MUTANT(matmul_id_no_broadcast) ? 0 : slot % slots;
   return slot * x->nb[1] + token * x->nb[2];
 }
 

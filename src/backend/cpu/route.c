@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/cpu/pairs.h"
+#include "base/mutant.h"
 
 typedef struct router {
   const gr_op_call *call;
@@ -107,7 +108,7 @@ static double divisor_of(const router *r, const token *k, const gr_array *ids, b
     int32_t id = id_at(r, ids, i, k->t);
     if (id >= 0) sum += k->g[id];
   }
-  *constant = sum < (double)r->p.clamp;
+  *constant = sum < (double)r->p.clamp && !GR_MUTANT(route_no_clamp);
   return *constant ? (double)r->p.clamp : sum;
 }
 
@@ -118,7 +119,7 @@ static double score_of(const router *r, const token *k, int64_t expert)
   double s = (double)k->logits[expert];
   if (r->bias && r->p.gating == GR_GATE_SOFTMAX) s = k->g[expert];
   if (r->bias && r->p.gating == GR_GATE_SIGMOID) s = sigmoid(s);
-  if (r->bias) s += float_at(r->bias, expert, 0);
+  if (r->bias && !GR_MUTANT(route_no_bias)) s += float_at(r->bias, expert, 0);
   return isnan(s) ? -HUGE_VAL : s;
 }
 
@@ -131,7 +132,8 @@ static void choose(const router *r, const token *k, int32_t *ids)
     int64_t i = gr_min(expert, r->p.used);
     if (i == r->p.used && !(s > best[i - 1])) continue;
     if (i == r->p.used) i--;
-    for (; i > 0 && s > best[i - 1]; i--) best[i] = best[i - 1], ids[i] = ids[i - 1];
+    for (; i > 0 && (s > best[i - 1] || (s >= best[i - 1] && GR_MUTANT(route_ties_reversed))); i--)
+      best[i] = best[i - 1], ids[i] = ids[i - 1];
     best[i] = s, ids[i] = expert;
   }
 }
@@ -181,7 +183,7 @@ static void back_token(const router *r, const token *k)
   for (int64_t i = 0; i < ids->ne[0]; i++) {
     int32_t id = id_at(r, ids, i, k->t);
     if (id < 0) continue;
-    ds[id] = (double)r->p.scale / divisor * (float_at(dw, i, k->t) - mean);
+    ds[id] = (double)r->p.scale / divisor * (float_at(dw, i, k->t) - (GR_MUTANT(route_back_no_renormalise) ? 0 : mean));
     if (constant) sum += k->g[id] * ds[id];
   }
   for (int64_t x = 0; x < r->experts && all; x++) dl[x] = (float)(k->g[x] * (ds[x] - sum));
@@ -233,9 +235,9 @@ gr_status gr_cpu_run_group_experts(gr_backend *b, const gr_op_call *call, gr_err
   }
   for (int64_t p = 0; p < n; p++) {
     int32_t id = gr_cpu_integer(ids, p % ids->ne[0], p / ids->ne[0]);
-    if (id >= 0 && id < experts) perm[offsets[id]++] = (int32_t)p;
+    if (id >= 0 && id < experts) perm[offsets[id]++] = (int32_t)(GR_MUTANT(group_experts_tokens) ? p - p % ids->ne[0] : p);
   }
-  for (int64_t x = experts; x > 0; x--) offsets[x] = offsets[x - 1];
+  for (int64_t x = experts; x > 0 && !GR_MUTANT(group_experts_offset_by_one); x--) offsets[x] = offsets[x - 1];
   offsets[0] = 0;
   for (int64_t p = offsets[experts]; p < n; p++) perm[p] = -1;
   return GR_OK;

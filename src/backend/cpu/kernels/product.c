@@ -220,9 +220,10 @@ void GR_ISA_FN(group)(const gr_cpu_product *p, int64_t col, int64_t end, float *
       int64_t first = gr_block_begin(p->rows, blocks, b);
       pack_chunk(t, first, gr_block_begin(p->rows, blocks, b + 1) - first, k, deep, packed + first * deep + b * GR_CPU_SPARE);
     }
+    for (float *v = packed; GR_MUTANT(matmul_id_back_half) && v < aside; v++) *v = GR_MUTANT_HALF(matmul_id_back_half, *v);
     for (int64_t c = col, wide; c < end; c += wide) {
       wide = gr_min(p->widest, end - c);
-      (t->across ? tile_across : tile_along)(p, t, c, wide, k, deep, scratch);
+      (t->across ? tile_across : tile_along)(p, t, GR_MUTANT(matmul_id_tile_0) ? 0 : c, wide, k, deep, scratch);
       for (int64_t b = 0; b < blocks; b++) {
         int64_t first = gr_block_begin(p->rows, blocks, b), rows = gr_block_begin(p->rows, blocks, b + 1) - first;
         gr_micro_block m = { .a = packed + first * deep + b * GR_CPU_SPARE,
