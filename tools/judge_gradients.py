@@ -29,10 +29,10 @@ ROOT = Path(__file__).resolve().parent.parent
 DOC = ROOT / "docs" / "quantized-gradients.md"
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 TYPES = ["Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q4_0", "Q3_K", "Q2_K"]
-NAMES = ["llama", "qwen2", "qwen3", "granite", "gemma3", "phi3", "mixtral", "qwen3moe", "qwen3moe-fused", "olmoe", "granitemoe",
+NAMES = ["llama", "mistral3", "qwen2", "qwen3", "granite", "gemma3", "phi3", "mixtral", "qwen2moe", "qwen3moe", "qwen3moe-fused", "olmoe", "granitemoe",
          "granitemoe-shared", "gpt-oss"]
 WIDE = dict(hidden_size=256, num_attention_heads=4, head_dim=64, intermediate_size=256, moe_intermediate_size=256,
-            shared_intermediate_size=256, query_pre_attn_scalar=64)
+            shared_intermediate_size=256, shared_expert_intermediate_size=256, query_pre_attn_scalar=64)
 EPSILON = 1e-6  # relative, of a gradient as a whole: a handful of float epsilons
 EXACT = 1e-4    # between ours and PyTorch's in double precision, as in test_golden
 DRIFT = 0.02    # of what the document says, on another machine

@@ -234,16 +234,18 @@ def in_double(model):
 
 
 class Routing:
-    """Watches a model's routers: how close any choice was, and how many tokens each expert of each layer got."""
+    """Watches a model's routers: how close any choice was, how much likelier the first expert was than in an even spread, and how many
+    tokens each expert of each layer got."""
 
     def __init__(self, model):
-        self.margin, self.counts = np.inf, [0] * len(routers(model))
+        self.margin, self.counts, self.peaks = np.inf, [0] * len(routers(model)), []
         self.hooks = [router.register_forward_hook(lambda module, _, out, layer=layer: self.see(layer, module.top_k, *out))
                       for layer, router in enumerate(routers(model))]
 
     def see(self, layer, used, logits, _, index):
         scores = logits.detach().double().softmax(-1).sort(-1, descending=True).values
         self.margin = min(self.margin, float((scores[:, used - 1] - scores[:, used]).min()))
+        self.peaks.append(float((scores[:, 0] - 1 / scores.shape[1]).mean()))
         self.counts[layer] = self.counts[layer] + np.bincount(index.flatten(), minlength=logits.shape[-1])
 
     def __enter__(self):
@@ -427,6 +429,7 @@ def make(name, case, folder):
     worst = agree_with_float32(model, inputs, exact)
     uneven = attention_is_uneven(model, inputs)
     assert uneven > 0.15, f"attention is too flat: {uneven}"
+    assert not routing.counts or np.mean(routing.peaks) > 0.15, f"routers are too flat: {routing.peaks}"
     assert relative(exact[1], base_nll) > 0.05, "the adapter must matter"
     pairs = lora_pairs(model, lambda w: w.detach().numpy().copy())
     title = name.replace("phi3", "phi 3")  # llama.cpp takes a model called phi3 for one with Phi-3's own tokens
@@ -442,7 +445,7 @@ def make(name, case, folder):
     print(f"{name}: loss {exact[2]:.4f} -> {descent[2]:.4f} in 20 steps, grad norm {descent[1][0]:.2f} (clip {case['clip']}), "
           f"clipped in {sum(n > case['clip'] for n in descent[1])}, float32 within {worst:.1e} and {drift:.1e} on the curve, attention {uneven:.2f} above even, {len(pairs)} adapted matrices, {size / 1000:.0f} kB")
     if routing.counts:
-        print(f"  tokens of each expert {[counts.tolist() for counts in routing.counts]}, margin {routing.margin:.1e}, on the curve {along.margin:.1e}")
+        print(f"  tokens of each expert {[counts.tolist() for counts in routing.counts]}, the likeliest {np.mean(routing.peaks):.2f} above even, margin {routing.margin:.1e}, on the curve {along.margin:.1e}")
 
 
 def compare(fresh, kept):
