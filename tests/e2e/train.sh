@@ -100,6 +100,8 @@ refused "a missing model" 1 "cannot open /nowhere.gguf" $t -m /nowhere.gguf
 refused "a model that is none" 1 "data.jsonl" $t -m "$dir/data.jsonl"
 head -c 20000 "$model" >"$dir/short.gguf"
 refused "a truncated model" 1 "short.gguf" $t -m "$dir/short.gguf"
+LC_ALL=C sed 's/llama/lxama/g' "$model" >"$dir/other.gguf"
+refused "an architecture that is not known" 1 "other.gguf.*'?lxama" $t -m "$dir/other.gguf"
 refused "an adapter instead of a model" 1 "llama-lora.gguf" $t -m "$golden/llama-lora.gguf"
 refused "an adapter of another model to begin from" 1 "qwen3-lora.gguf" $t --init-adapter "$golden/qwen3-lora.gguf"
 refused "no data" 2 "give the training data with -d" train -m "$model" -o "$dir/x.gguf"
@@ -221,6 +223,15 @@ if [ -f "$fault" ]; then
   check "no room for a checkpoint: exit 1, said so, the one before is whole" sh -c "test $rc -eq 1 && grep -aq '^graft: cannot write .*step-000006.*No space left' $dir/err && test -f $dir/full.step-000003.checkpoint && ! ls $dir | grep -q tmp-"
   train "$dir/full.gguf" --max-steps 9 --save-steps 3 --resume
   check "and with room again it is gone on with, to the same bits" sh -c "grep -aq 'after step 3 of 9' $dir/err && cmp $dir/full.gguf $dir/full.bits"
+  rm -f "$dir"/full.[gym]*
+  GRAFT_FAULT=io:3:ENOSPC+ GRAFT_FAULT_PATH=full.gguf.tmp LD_PRELOAD=$fault "$graft" train -m "$model" $common -o "$dir/full.gguf" --max-steps 9 >/dev/null 2>"$dir/err"
+  rc=$?
+  check "no room for the adapter: a checkpoint keeps what was learned" sh -c "test $rc -eq 1 && grep -aq '^graft: .*a checkpoint keeps it; make room, then --resume.*No space left' $dir/err && test -f $dir/full.step-000009.checkpoint && test ! -e $dir/full.gguf"
+  train "$dir/full.gguf" --max-steps 9 --resume
+  check "and with room again it is written, to the same bits" cmp "$dir/full.gguf" "$dir/full.bits"
+  GRAFT_FAULT=io:1:EACCES+ GRAFT_FAULT_PATH=shut.gguf LD_PRELOAD=$fault "$graft" train -m "$model" $common -o "$dir/shut.gguf" --max-steps 9 >/dev/null 2>"$dir/err"
+  rc=$?
+  check "an output that may not be written: said before the first step" sh -c "test $rc -eq 1 && grep -aq '^graft: cannot create .*shut.gguf: Permission denied' $dir/err && ! grep -aq '^step' $dir/err"
 fi
 
 # ---- plan ----
