@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "text/chat.h"
+#include "text/json_guard.h"
 #include "text/tokenizer.h"
 
 struct options {
@@ -36,7 +37,7 @@ static gr_status read_json(const char *path, json_t **out, gr_error *e)
   if (!path) return GR_OK;
   GR_TRY(gr_file_read(path, (size_t)1 << 30, &text, &n, e));
   size_t mark = n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-  *out = json_loadb(text + mark, n - mark, JSON_ALLOW_NUL, &why);
+  *out = gr_json_parse(text + mark, n - mark, JSON_ALLOW_NUL, &why);
   gr_free(text);
   return *out ? GR_OK : gr_fail(e, GR_ERR_FORMAT, "%s:%d: not JSON: %s", path, why.line, why.text);
 }

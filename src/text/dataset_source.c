@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "text/json_guard.h"
 
 void gr_record_source_init(gr_record_source *s, const char *path, const void *bytes, size_t n)
 {
@@ -172,7 +173,7 @@ static gr_status parse(gr_record_source *s, const unsigned char *end, json_t **o
   size_t n = (size_t)(end - s->at);
   json_error_t why, after;
   s->surrogates = s->numbers = 0;
-  *out = json_loadb(from, n, FLAGS, &why);
+  *out = gr_json_parse(from, n, FLAGS, &why);
   if (*out) return GR_OK;
   if (gr_json_out_of_memory(&why)) return gr_fail_memory(e, n);
   gr_buf copy = { 0 };
@@ -180,7 +181,7 @@ static gr_status parse(gr_record_source *s, const unsigned char *end, json_t **o
   repair(s, from, from + n, &copy, &nan);
   bool failed = copy.failed;
   if (!failed && s->surrogates + s->numbers) {
-    *out = json_loadb(copy.data, copy.len, FLAGS, &after);
+    *out = gr_json_parse(copy.data, copy.len, FLAGS, &after);
     failed = !*out && gr_json_out_of_memory(&after);
   }
   gr_buf_free(&copy);

@@ -27,10 +27,4 @@ void gr_record_source_init(gr_record_source *s, const char *path, const void *by
  * lines as it likes. A value that is a list of turns is given as {"messages": value}. */
 gr_status gr_record_source_next(gr_record_source *s, json_t **record, gr_error *e);
 
-/* Jansson says so only in some places; in others it fails without a word. */
-static inline bool gr_json_out_of_memory(const json_error_t *why)
-{
-  return json_error_code(why) == json_error_out_of_memory || why->text[0] == 0;
-}
-
 #endif

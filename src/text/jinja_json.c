@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "text/jinja.h"
+#include "text/json_guard.h"
 
 /* --- Out ------------------------------------------------------------------------------------------------------------------------ */
 
@@ -278,7 +279,7 @@ static bool known_role(const char *role)
 static bool parse_arguments(jinja_ctx *ctx, const json_t *json, jinja_tag tag, jinja_value *out, bool *is)
 {
   const char *text = json_string_value(json);
-  json_t *object = text ? json_loadb(text, json_string_length(json), JSON_ALLOW_NUL, NULL) : NULL;
+  json_t *object = text ? gr_json_parse(text, json_string_length(json), JSON_ALLOW_NUL, NULL) : NULL;
   *is = json_is_object(object);
   if (!*is) {
     json_decref(object);

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "text/dataset_source.h"
 #include "text/jinja.h"
+#include "text/json_guard.h"
 #include "text/records.h"
 
 /* ---- JSON as text ---- */
@@ -86,17 +87,17 @@ static json_t *probe_messages(bool object, bool answer)
   if (answer)
     gr_buf_puts(&text, ",{\"role\":\"tool\",\"name\":\"" PROBE_TOOL "\",\"tool_call_id\":\"call00001\",\"content\":\"" PROBE_ANSWER "\"}");
   gr_buf_puts(&text, "]");
-  json_t *messages = text.failed ? NULL : json_loads(text.data, 0, NULL);
+  json_t *messages = text.failed ? NULL : gr_json_parse(text.data, text.len, 0, NULL);
   gr_buf_free(&text);
   return messages;
 }
 
 static json_t *probe_tools(void)
 {
-  return json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"" PROBE_TOOL
-                    "\",\"description\":\"d\",\"parameters\":{\"type\":\"object\","
-                    "\"properties\":{\"p\":{\"type\":\"string\"}},\"required\":[\"p\"]}}}]",
-                    0, NULL);
+  static const char tools[] =
+      "[{\"type\":\"function\",\"function\":{\"name\":\"" PROBE_TOOL "\",\"description\":\"d\",\"parameters\":{\"type\":\"object\","
+      "\"properties\":{\"p\":{\"type\":\"string\"}},\"required\":[\"p\"]}}}]";
+  return gr_json_parse(tools, sizeof tools - 1, 0, NULL);
 }
 
 static bool holds(const gr_rendered *r, gr_origin origin, const char *word)
@@ -171,7 +172,7 @@ gr_status gr_conversation_set_tools(gr_conversation *c, json_t *tools, gr_error 
   json_t *list = NULL;
   if (!tools || json_is_null(tools) || (json_is_string(tools) && !gr_json_says(tools))) return GR_OK;
   json_error_t why;
-  if (json_is_string(tools)) list = json_loadb(json_string_value(tools), json_string_length(tools), JSON_ALLOW_NUL, &why);
+  if (json_is_string(tools)) list = gr_json_parse(json_string_value(tools), json_string_length(tools), JSON_ALLOW_NUL, &why);
   else list = json_incref(tools);
   if (!list && gr_json_out_of_memory(&why)) return gr_fail_memory(e, json_string_length(tools));
   if (!json_is_array(list)) {
@@ -212,7 +213,7 @@ gr_status gr_calls_from_text(const char *text, size_t n, json_t **calls, gr_erro
 {
   json_error_t why;
   *calls = NULL;
-  json_t *json = json_loadb(text, n, JSON_ALLOW_NUL, &why);
+  json_t *json = gr_json_parse(text, n, JSON_ALLOW_NUL, &why);
   if (!json) return gr_json_out_of_memory(&why) ? gr_fail_memory(e, n) : GR_OK;
   json_t *list = json_is_array(json) ? json_incref(json) : json_pack("[O]", json), *out = json_array();
   bool fit = json_array_size(list) > 0, ok = list && out;
