@@ -279,7 +279,13 @@ static bool known_role(const char *role)
 static bool parse_arguments(jinja_ctx *ctx, const json_t *json, jinja_tag tag, jinja_value *out, bool *is)
 {
   const char *text = json_string_value(json);
-  json_t *object = text ? gr_json_parse(text, json_string_length(json), JSON_ALLOW_NUL, NULL) : NULL;
+  size_t n = json_string_length(json);
+  json_error_t why;
+  json_t *object = text ? gr_json_parse(text, n, JSON_ALLOW_NUL, &why) : NULL;
+  if (text && !object && gr_json_out_of_memory(&why)) {
+    ctx->status = gr_fail_memory(ctx->e, n);
+    return false;
+  }
   *is = json_is_object(object);
   if (!*is) {
     json_decref(object);
