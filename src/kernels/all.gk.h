@@ -1,6 +1,9 @@
 /* Every kernel, for compilers that take them as one text. tools/lint-kernels holds this list to the files that are here. */
 #include "kernels/add.gk.h"
 #include "kernels/cont.gk.h"
+#include "kernels/dropout.gk.h"
+#include "kernels/get_rows.gk.h"
+#include "kernels/get_rows_back.gk.h"
 #include "kernels/glu.gk.h"
 #include "kernels/glu_back.gk.h"
 #include "kernels/matmul.gk.h"
@@ -12,3 +15,6 @@
 #include "kernels/rms_norm_back.gk.h"
 #include "kernels/rope.gk.h"
 #include "kernels/scale.gk.h"
+#include "kernels/sigmoid.gk.h"
+#include "kernels/sigmoid_back.gk.h"
+#include "kernels/tanh.gk.h"

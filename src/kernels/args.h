@@ -69,6 +69,33 @@ typedef struct gk_rope_args {
 } gk_rope_args;
 GK_ARGS_SIZE(gk_rope_args, 128);
 
+/* Rows of a table by id: walk is what threads are dealt over, y's rows of ceil(length / 8). table_bytes and table_ne: of the dimensions
+ * after the first. */
+typedef struct gk_rows_args {
+  int64_t table_bytes[3], id_stride[3], y_stride[4];
+  uint32_t walk[4], table_ne[3];
+  uint32_t length, blocks, pad;
+} gk_rows_args;
+GK_ARGS_SIZE(gk_rows_args, 120);
+
+/* Its adjoint: walk is y's shape with one row; rows: how many it has. */
+typedef struct gk_rows_back_args {
+  int64_t x_stride[4], id_stride[3], y_stride[4];
+  uint32_t x_ne[4], walk[4];
+  uint32_t rows, blocks;
+} gk_rows_back_args;
+GK_ARGS_SIZE(gk_rows_back_args, 128);
+
+/* walk: rows of ceil(length / 4). */
+typedef struct gk_dropout_args {
+  int64_t x_stride[2], y_stride[2], key_stride[2], run_stride;
+  uint32_t walk[4];
+  uint32_t length, blocks, threshold, adapter;
+  float scale;
+  uint32_t pad;
+} gk_dropout_args;
+GK_ARGS_SIZE(gk_dropout_args, 96);
+
 /* Products: y [m,n], a sum over k, of a packed matrix w (rows of w_row_bytes) and b (b_stride[0] along w's rows' direction of the op, see
  * gk/product.h), plus z of y's shape where the kernel has it. */
 typedef struct gk_product_args {

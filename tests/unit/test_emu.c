@@ -243,7 +243,7 @@ static gr_tensor *leaf(fixture *f, gr_dtype t, int64_t n0, int64_t n1, int64_t n
   uint64_t stream = f->stream++;
   if (t == GR_F32)
     for (int64_t i = 0; i < n; i++) ((float *)data)[i] = (float)gr_random_normal(7, stream, (uint64_t)i);
-  else fill_blocks(t, data, n / gr_dtype_get(t)->block_elems, stream);
+  else if (t != GR_I32) fill_blocks(t, data, n / gr_dtype_get(t)->block_elems, stream);
   return x;
 }
 
@@ -366,6 +366,9 @@ static void elementwise_rows(void **state)
   check_node(f, gr_scale(g, swapped(f, 65, 12), 0.5f));
   check_node(f, gr_cont(g, swapped(f, 65, 12)));
   check_node(f, gr_cont(g, swapped(f, 1, 300)));
+  check_node(f, gr_sigmoid(g, f32(f, 301, 3, 1, 1)));
+  check_node(f, gr_tanh(g, swapped(f, 301, 3)));
+  check_node(f, gr_sigmoid_back(g, swapped(f, 301, 3), f32(f, 301, 3, 1, 1)));
 }
 
 static void repeating_rows(void **state)
@@ -427,6 +430,33 @@ static const gr_dtype formats[] = {
 #undef GK_FORMAT
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
+
+static gr_tensor *integers(fixture *f, int64_t n0, int64_t n1, const int32_t *v)
+{
+  gr_tensor *t = leaf(f, GR_I32, n0, n1, 1, 1);
+  memcpy(t->data, v, (size_t)(n0 * n1) * sizeof *v);
+  return t;
+}
+
+/* Rows by id, padding and repeats among them; dropout by key. */
+static void gathered_rows(void **state)
+{
+  fixture *f = *state;
+  gr_graph *g = f->graph;
+  gr_tensor *ids = integers(f, 7, 1, (const int32_t[]){ 3, 0, -1, 3, 8, 9, 2147483647 });
+  gr_tensor *two = integers(f, 2, 3, (const int32_t[]){ 1, 1, 0, 4, 2, -1 });
+  for (int i = 0; i < FORMATS; i++) {
+    int64_t block = gr_dtype_get(formats[i])->block_elems;
+    check_node(f, gr_get_rows(g, leaf(f, formats[i], block == 1 ? 77 : 3 * block, 9, 1, 1), ids));
+    check_node(f, gr_get_rows(g, leaf(f, formats[i], block == 1 ? 5 : block, 5, 3, 1), two));
+  }
+  check_node(f, gr_get_rows_back(g, swapped(f, 77, 7), ids, f32(f, 77, 9, 1, 1)));
+  check_node(f, gr_get_rows_back(g, f32(f, 130, 2, 3, 1), two, f32(f, 130, 5, 3, 1)));
+  gr_tensor *keys = integers(f, 2, 3, (const int32_t[]){ 3, 0, 3, 1, -7, 2 });
+  gr_tensor *run = integers(f, 4, 1, (const int32_t[]){ 42, -1, 17, 0 });
+  check_node(f, gr_dropout(g, f32(f, 515, 3, 1, 1), keys, run, 0.3f, 5));
+  check_node(f, gr_dropout(g, swapped(f, 66, 3), keys, run, 0.5f, 0));
+}
 
 /* Both layouts of b: dense along the sum, and across it. */
 static void product_rows(void **state)
@@ -542,6 +572,7 @@ int main(void)
     TEST(norm_rows),
     TEST(rope_rows),
     TEST(glu_rows),
+    TEST(gathered_rows),
     TEST(product_rows),
     TEST(packed_products_equal_decoded_ones),
     TEST(products_do_not_depend_on_other_tokens),

@@ -37,6 +37,12 @@ gr_status gr_gpu_run_scale(gr_backend *b, const gr_op_call *c, gr_error *e)
 bool gr_gpu_admits_cont(const gr_op_call *c) { return admits(c); }
 gr_status gr_gpu_run_cont(gr_backend *b, const gr_op_call *c, gr_error *e) { return run_unary(b, GR_GPU_cont_f32, c, 1, e); }
 
+bool gr_gpu_admits_sigmoid(const gr_op_call *c) { return admits(c); }
+gr_status gr_gpu_run_sigmoid(gr_backend *b, const gr_op_call *c, gr_error *e) { return run_unary(b, GR_GPU_sigmoid_f32, c, 1, e); }
+
+bool gr_gpu_admits_tanh(const gr_op_call *c) { return admits(c); }
+gr_status gr_gpu_run_tanh(gr_backend *b, const gr_op_call *c, gr_error *e) { return run_unary(b, GR_GPU_tanh_f32, c, 1, e); }
+
 static gr_status run_binary(gr_backend *backend, gr_gpu_kernel k, const gr_op_call *c, gr_error *e)
 {
   gr_array y = c->out[0], x = c->in[0], b = c->in[1];
@@ -59,6 +65,9 @@ gr_status gr_gpu_run_add(gr_backend *b, const gr_op_call *c, gr_error *e) { retu
 
 bool gr_gpu_admits_mul(const gr_op_call *c) { return admits(c); }
 gr_status gr_gpu_run_mul(gr_backend *b, const gr_op_call *c, gr_error *e) { return run_binary(b, GR_GPU_mul_f32, c, e); }
+
+bool gr_gpu_admits_sigmoid_back(const gr_op_call *c) { return admits(c); }
+gr_status gr_gpu_run_sigmoid_back(gr_backend *b, const gr_op_call *c, gr_error *e) { return run_binary(b, GR_GPU_sigmoid_back_f32, c, e); }
 
 /* ---- repeats; of the second input (`like`) only the shape is read, and that is the output's ---- */
 
