@@ -1,6 +1,7 @@
 /* The blocks that architectures share. */
 #include <stdio.h>
 
+#include "base/mutant.h"
 #include "model/arch.h"
 
 gr_tensor *gr_block_norm(gr_builder *b, gr_tensor *x, const char *stem)
@@ -70,7 +71,8 @@ gr_tensor *gr_block_attention(gr_builder *b, gr_tensor *x, const gr_attention_sp
   }
   const struct gr_attention_params p = { .scale = hp->attention_scale,
                                          .softcap = hp->attention_softcap,
-                                         .window = gr_layer_slides(b->model, b->layer) ? hp->window : 0 };
+                                         .window =
+                                             gr_layer_slides(b->model, b->layer) || GR_MUTANT(model_every_layer_slides) ? hp->window : 0 };
   gr_tensor *o = gr_attention(g, &in, &p);
   if (!o) return NULL;
   gr_tensor_name(o, "blk.%d.attention", b->layer);
@@ -103,7 +105,7 @@ gr_tensor *gr_block_ffn(gr_builder *b, gr_tensor *x, const char *tail, int64_t r
 
 static gr_tensor *add_branch(gr_builder *b, gr_tensor *x, gr_tensor *y, const char *norm)
 {
-  float scale = b->model->hp.residual_scale;
+  float scale = GR_MUTANT(model_no_residual_scale) ? 1 : b->model->hp.residual_scale;
   if (norm) y = gr_block_norm(b, y, norm);
   if (scale < 1 || scale > 1) y = gr_scale(b->graph, y, scale);
   return gr_add(b->graph, x, y);

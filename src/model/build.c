@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/mutant.h"
 #include "model/arch.h"
 
 static gr_tensor *input(gr_builder *b, gr_leaf leaf, gr_dtype dtype, const char *name, int64_t ne0, int64_t ne1, int64_t ne2, gr_dim last)
@@ -118,7 +119,8 @@ gr_status gr_builder_run(gr_builder *b, gr_error *e)
   gr_tensor *embedding = gr_block_weight(b, "token_embd", ".weight", hp->width, hp->vocab, false);
   gr_block_weight(b, "rope_freqs", ".weight", hp->rope_dims / 2, 1, true);
   gr_tensor *x = gr_tensor_name(gr_get_rows(b->graph, embedding, b->out->ids), "embedding");
-  if (hp->embedding_scale < 1 || hp->embedding_scale > 1) x = gr_scale(b->graph, x, hp->embedding_scale);
+  if (hp->embedding_scale < 1 || hp->embedding_scale > 1)
+    x = gr_scale(b->graph, x, GR_MUTANT(model_no_embedding_scale) ? 1 : hp->embedding_scale);
   for (int32_t i = 0; i < hp->layers && x; i++) {
     b->layer = b->graph->layer = i;
     x = b->model->arch->layer(b, x);

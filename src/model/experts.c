@@ -1,4 +1,5 @@
 /* A mixture of experts: each token goes through the few that its router chooses (architectures.md 3.5). */
+#include "base/mutant.h"
 #include "model/arch.h"
 
 /* ggml's lower bound of the sum that weights are divided by. */
@@ -9,9 +10,11 @@ static gr_routing route(gr_builder *b, gr_tensor *x, enum gr_bias bias)
 {
   const gr_hparams *hp = &b->model->hp;
   gr_routing r = { 0 };
-  const struct gr_route_params p = {
-    .used = hp->experts_used, .gating = hp->gating, .renormalise = hp->renormalise, .clamp = sum_min, .scale = hp->expert_scale
-  };
+  const struct gr_route_params p = { .used = hp->experts_used,
+                                     .gating = hp->gating,
+                                     .renormalise = hp->renormalise && !GR_MUTANT(model_no_renormalise),
+                                     .clamp = sum_min,
+                                     .scale = hp->expert_scale };
   gr_tensor *logits = gr_block_linear(b, x, "ffn_gate_inp", hp->experts, bias);
   gr_tensor *weights = gr_tensor_name(gr_route(b->graph, logits, NULL, &p), "blk.%d.route", b->layer);
   if (!weights) return r;
@@ -32,7 +35,7 @@ static gr_tensor *routed(gr_builder *b, gr_tensor *x, int glu_kind, enum gr_bias
   gr_tensor *gate, *up;
   if (gr_block_fused(b, "ffn_gate_up_exps", "ffn_gate_exps")) {
     gr_tensor *both = gr_block_expert_linear(b, x, "ffn_gate_up_exps", 2 * ff, bias, &r);
-    gate = gr_slice(g, both, 0, ff);
+    gate = gr_slice(g, both, GR_MUTANT(model_gate_is_up) ? ff : 0, ff);
     up = gr_slice(g, both, ff, ff);
   } else {
     gate = gr_block_expert_linear(b, x, "ffn_gate_exps", ff, bias, &r);
@@ -45,7 +48,7 @@ static gr_tensor *routed(gr_builder *b, gr_tensor *x, int glu_kind, enum gr_bias
 static gr_tensor *shared(gr_builder *b, gr_tensor *x, int glu_kind)
 {
   gr_tensor *y = gr_block_ffn(b, x, "_shexp", b->model->hp.shared_ff, glu_kind, false);
-  if (!b->model->arch->shared_gate) return y;
+  if (!b->model->arch->shared_gate || GR_MUTANT(model_no_shared_gate)) return y;
   return gr_mul(b->graph, y, gr_sigmoid(b->graph, gr_block_linear(b, x, "ffn_gate_inp_shexp", 1, GR_BIAS_OPTIONAL)));
 }
 

@@ -152,8 +152,8 @@ static gr_status check_mutant(gr_optest *o, const gr_optest_mutant *m, bool gree
   *caught += counts;
   o->failures += !counts;
   if (counts)
-    gr_optest_note(o, "caught", "%s: %s; by %s%s%s", m->name, m->what, place(m, &v, text, sizeof text), o->verbose ? ": " : "",
-                   o->verbose ? v.first.why : "");
+    gr_optest_note(o, "caught", "%s: %s; by %s%s%s", m->name, m->what, place(m, &v, text, sizeof text),
+                   o->verbose && v.first.why[0] ? ": " : "", o->verbose ? v.first.why : "");
   else if (!green) gr_optest_note(o, "uncertain", "%s: %s; its check '%s %s' proves nothing", m->name, m->what, m->check, m->subject);
   else if (!v.executed)
     gr_optest_note(o, "unreached", "%s: %s; no check of '%s %s' executes its line", m->name, m->what, m->check, m->subject);
