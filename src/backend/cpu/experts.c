@@ -6,10 +6,11 @@
 #include "base/mutant.h"
 
 enum {
-  JOBS = 256,  /* wanted of a product: panels are narrow where there are few groups */
-  PANEL = 128, /* columns of a panel, at least */
-  BAND = 512,  /* columns of matmul_id_back that are summed over slots at a time */
-  ZEROS = 64   /* pairs of a job that has only zeros to write */
+  JOBS = 128,   /* wanted of a product: panels are narrow where there are few groups */
+  PANEL = 128,  /* columns of a panel, at least */
+  BAND = 512,   /* columns of matmul_id_back that are summed over slots at a time: results of all pairs stay in a cache, */
+  FLOATS = 128, /* the narrower the better where tiles cost next to nothing */
+  ZEROS = 64    /* pairs of a job that has only zeros to write */
 };
 
 int64_t gr_cpu_parts_most(const gr_cpu_pairs *p, int64_t most)
@@ -157,16 +158,18 @@ size_t gr_cpu_scratch_matmul_id(const gr_op_call *call, int threads)
 
 /* ---- matmul_id_back ---- */
 
+static int64_t band_of(const grouped *g) { return gr_min(g->w->dtype == GR_F32 ? FLOATS : BAND, g->p.cols); }
+
 typedef struct slots {
   grouped g;
   const gr_array *out;
-  float *z; /* [BAND, pairs] */
+  float *z; /* [band, pairs] */
   int64_t col, cols;
 } slots;
 
 static size_t lay_out_slots(slots *s, const gr_op_call *call, int threads, char *base)
 {
-  int64_t band = gr_min(BAND, s->g.p.cols), n = gr_cpu_pairs_count(&s->g.pairs);
+  int64_t band = band_of(&s->g), n = gr_cpu_pairs_count(&s->g.pairs);
   int64_t z = call->out[0].ne[1] == s->g.pairs.used ? 0 : gr_cpu_align(n * band * (int64_t)sizeof *s->z);
   s->z = (float *)base;
   return (size_t)z + lay_out(&s->g, threads, base ? base + z : NULL);
@@ -204,9 +207,9 @@ gr_status gr_cpu_run_matmul_id_back(gr_backend *b, const gr_op_call *call, gr_er
   gr_cpu_group_plan(&g->p, gr_cpu_isa_of(b));
   g->n_parts = gr_cpu_parts_make(&g->pairs, GR_CPU_PART, g->parts);
   g->p.y = s.z;
-  g->y_row = gr_min(BAND, g->p.cols);
+  g->y_row = band_of(g);
   for (s.col = 0; s.col < g->p.cols; s.col += s.cols) {
-    s.cols = gr_min(BAND, g->p.cols - s.col);
+    s.cols = gr_min(g->y_row, g->p.cols - s.col);
     g->y_first = -s.col;
     run_groups(g, s.col, s.cols, call->pool);
     gr_pool_run(call->pool, (size_t)(s.out->ne[1] * s.out->ne[2]), slots_job, &s);

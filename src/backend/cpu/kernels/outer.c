@@ -12,6 +12,8 @@ static inline __attribute__((always_inline)) void micro(int rows, int vectors, c
     const float *as = a + o->a_at[s], *bs = b + o->b_at[s];
     vf left = vload(bs), right = vectors == 2 ? vload(bs + GR_LANES) : left;
     __builtin_prefetch(b + o->b_at[s + GR_CPU_AHEAD]);
+    __builtin_prefetch(bs + 2 * GR_COLS); /* the strip after the next: rows come from memory, a piece of each at a time */
+    __builtin_prefetch(bs + 2 * GR_COLS + 16);
     GR_UNROLL
     for (int r = 0; r < rows; r++) {
       vf x = vset(as[r]);

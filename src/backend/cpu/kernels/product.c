@@ -4,7 +4,8 @@
 
 enum {
   PIECE = 256, /* elements of a row decoded at a time: a super-block */
-  PITCH = PIECE + 16
+  PITCH = PIECE + 16,
+  AHEAD = 8 /* rows that are fetched while one is decoded */
 };
 
 /* ---- activations ---- */
@@ -53,6 +54,13 @@ void GR_ISA_FN(transpose)(float *dst, int64_t dst_row, const float *src, int64_t
 
 /* ---- tiles: strips of GR_COLS columns, each k by k ---- */
 
+/* Where element `at` of row `row` of W begins: at is a multiple of the block. */
+static inline const char *weight_at(const gr_cpu_term *t, int64_t row, int64_t at)
+{
+  const gr_dtype_info *d = gr_dtype_get(t->dtype);
+  return t->w + row * t->w_row + at / d->block_elems * d->block_bytes;
+}
+
 /* n elements of row `row` of W from element `at` (a multiple of the block) as floats: decoded into buffer, or where they are. */
 static inline const float *weights(const gr_cpu_product *p, const gr_cpu_term *t, int64_t row, int64_t at, int64_t n, float *buffer)
 {
@@ -62,9 +70,15 @@ static inline const float *weights(const gr_cpu_product *p, const gr_cpu_term *t
     for (int64_t i = 0; i < n; i++) memcpy(&buffer[i], src + (at + i) * t->w_step, sizeof *buffer);
     return buffer;
   }
-  const gr_dtype_info *d = gr_dtype_get(t->dtype);
-  p->isa->decode[t->dtype](src + at / d->block_elems * d->block_bytes, buffer, n);
+  p->isa->decode[t->dtype](weight_at(t, row, at), buffer, n);
   return buffer;
+}
+
+/* Asks for weights that are decoded next: matrices come from memory, and no processor foresees rows of a few blocks that lie apart. */
+static inline void fetch(const char *w, int64_t bytes)
+{
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(w + i);
+  __builtin_prefetch(w + bytes - 1);
 }
 
 /* Columns of the tile are rows of W. Columns past the last repeat it; their sums are dropped. */
@@ -72,14 +86,17 @@ static void tile_along(const gr_cpu_product *p, const gr_cpu_term *t, int64_t co
 {
   float buffer[GR_LANES][PITCH];
   gr_tile_fn *decode = GR_ISA_FN(tiles)[t->dtype];
-  const gr_dtype_info *d = gr_dtype_get(t->dtype);
+  const int64_t bytes = (int64_t)gr_row_bytes(t->dtype, gr_min(PIECE, deep));
   if (GR_MUTANT(matmul_no_tile_offset)) col = 0;
   for (int64_t c = 0; c < cols; c += GR_LANES) {
     float *dst = tile + c / GR_COLS * deep * GR_COLS + c % GR_COLS;
-    if (decode && c + GR_LANES <= cols) {
-      decode((const uint8_t *)t->w + (col + c) * t->w_row + k / d->block_elems * d->block_bytes, t->w_row, deep, dst);
-      continue;
+    for (int64_t i = 0; decode && c + GR_LANES <= cols && i < deep; i += PIECE) {
+      int64_t n = gr_min(deep - i, PIECE), next = i + PIECE < deep ? i + PIECE : 0, strip = next ? c : c + GR_LANES;
+      const char *w = weight_at(t, col + c, k + i), *ahead = weight_at(t, col + strip, k + next);
+      for (int64_t r = strip; r < gr_min(strip + GR_LANES, cols); r++, ahead += t->w_row) fetch(ahead, bytes);
+      decode((const uint8_t *)w, t->w_row, n, dst + i * GR_COLS);
     }
+    if (decode && c + GR_LANES <= cols) continue;
     for (int64_t i = 0; i < deep; i += PIECE) {
       int64_t n = gr_min(deep - i, PIECE);
       const float *src[GR_LANES];
@@ -95,8 +112,10 @@ static void tile_across(const gr_cpu_product *p, const gr_cpu_term *t, int64_t c
   float buffer[PITCH];
   if (GR_MUTANT(out_prod_no_tile_offset)) col = 0;
   for (int64_t c = 0; c < cols; c += PIECE) {
-    int64_t n = gr_min(cols - c, PIECE);
+    int64_t n = gr_min(cols - c, PIECE), bytes = (int64_t)gr_row_bytes(t->dtype, n);
+    const char *ahead = weight_at(t, k + AHEAD - 1, col + c);
     for (int64_t i = 0; i < deep; i++) {
+      if (t->dtype != GR_F32 && i + AHEAD < deep) fetch(ahead += t->w_row, bytes);
       const float *src = weights(p, t, k + i, col + c, n, buffer);
       for (int64_t j = 0; j < n; j += GR_LANES) {
         float *dst = tile + ((c + j) / GR_COLS * deep + i) * GR_COLS + j % GR_COLS;
