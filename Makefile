@@ -25,10 +25,11 @@ test: ## the quick tests
 	@tools/check $(BUILD)
 	@tools/run-tests $(BUILD) unit
 
-test-full: ## the dear tests, with the real model that they fetch
+test-full: ## the dear tests, with the real models that they fetch
 	@tools/install-needs
 	@$(MAKE) --no-print-directory all
 	-@tools/fetch-model smollm2
+	-@tools/fetch-model gemma3-270m
 	@tools/run-tests $(BUILD) full
 
 judges: all ## ask llama.cpp, the gguf package, PyTorch and others (installs them into a venv)

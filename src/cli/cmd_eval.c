@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "infer/score.h"
 #include "train/heldout.h"
+#include "train/identity.h"
 
 enum { WINDOW_MAX = 2048 };
 
@@ -236,12 +237,31 @@ static gr_status run_ids(const struct options *o, struct totals *t, gr_error *e)
   return s;
 }
 
+/* The whole base is read anyway, so that an adapter of another one can be told. */
+static gr_status check_bases(const struct options *o, gr_error *e)
+{
+  const gr_gguf *base = gr_model_file(o->m.model);
+  char hash[GR_HASH_TEXT] = "";
+  for (size_t i = 0; i < o->m.n_adapters; i++) {
+    const char *of = gr_lora_base(o->m.adapters[i].lora);
+    if (!of[0]) continue;
+    if (!hash[0]) GR_TRY(gr_base_hash(base, o->m.pool, hash, e));
+    if (strcmp(of, hash) == 0) continue;
+    if (o->strict) return gr_fail(e, GR_ERR_MISMATCH, "adapter %zu was trained on another base than %s", i + 1, gr_gguf_path(base));
+    fprintf(stderr,
+            "note     adapter %zu was trained on another base than %s: the figures are of a pair that was not made for each other\n", i + 1,
+            gr_gguf_path(base));
+  }
+  return GR_OK;
+}
+
 static gr_status run(struct options *o, gr_error *e)
 {
   struct totals t = { 0 };
   if (!o->data.n == !o->ids) return gr_fail(e, GR_ERR_USAGE, "give the data with -d FILE, or token ids with --ids FILE");
   if (o->per_token && !o->ids) return gr_fail(e, GR_ERR_USAGE, "--per-token goes with --ids");
   GR_TRY(gr_cli_model_open(&o->m, e));
+  GR_TRY(check_bases(o, e));
   GR_TRY(o->ids ? run_ids(o, &t, e) : run_data(o, &t, e));
   print_totals(o, &t);
   return GR_OK;

@@ -21,6 +21,7 @@ struct gr_lora {
   float *values; /* all A and B, one block */
   size_t n_values;
   gr_arena names;
+  const char *base; /* NULL: a fresh one */
 };
 
 /* "attn_q, attn_k, ..." once each, for refusals. */
@@ -156,6 +157,14 @@ gr_status gr_lora_create(gr_lora **out, const gr_model *m, const gr_lora_options
 
 /* ---- files ---- */
 
+static gr_status load_base(gr_lora *l, const gr_adapter *file, gr_error *e)
+{
+  gr_gguf_str hash = { "", 0 };
+  GR_TRY(gr_gguf_string(gr_adapter_gguf(file), "graft.base.hash", GR_GGUF_OPTIONAL, &hash, e));
+  l->base = gr_arena_strndup(&l->names, hash.data, hash.len);
+  return l->base ? GR_OK : gr_fail_memory(e, hash.len);
+}
+
 static gr_status load_pairs(gr_lora *l, const gr_model *m, const gr_adapter *file, gr_error *e)
 {
   GR_TRY(gr_adapter_check(file, m->file, e));
@@ -186,6 +195,7 @@ gr_status gr_lora_load(gr_lora **out, const gr_model *m, const char *path, gr_er
   if (s == GR_OK) {
     l->alpha = gr_adapter_alpha(file);
     s = load_pairs(l, m, file, e);
+    if (s == GR_OK) s = load_base(l, file, e);
   }
   gr_adapter_close(file);
   if (s != GR_OK) {
@@ -217,6 +227,8 @@ gr_status gr_lora_save(const gr_lora *l, const gr_model *m, const char *path, co
 
 size_t gr_lora_pair_count(const gr_lora *l) { return l->n; }
 gr_lora_pair *gr_lora_pair_at(const gr_lora *l, size_t i) { return &l->pairs[i]; }
+const char *gr_lora_base(const gr_lora *l) { return l->base ? l->base : ""; }
+
 double gr_lora_alpha(const gr_lora *l) { return l->alpha; }
 size_t gr_lora_parameters(const gr_lora *l) { return l->n_values; }
 float *gr_lora_values(gr_lora *l) { return l->values; }

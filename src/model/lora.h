@@ -40,6 +40,8 @@ gr_lora_pair *gr_lora_pair_at(const gr_lora *l, size_t i);
 /* Index of the pair on a base tensor, or -1. */
 ptrdiff_t gr_lora_find(const gr_lora *l, const char *name);
 double gr_lora_alpha(const gr_lora *l); /* as written into the file; 0: none, s = scale */
+const char *
+gr_lora_base(const gr_lora *l); /* hash of the base that the file says it was trained on (train/identity.h); "": it does not say */
 /* s of a pair for a user scale. */
 float gr_lora_scale(const gr_lora *l, const gr_lora_pair *p, float scale);
 size_t gr_lora_parameters(const gr_lora *l); /* floats in all A and B */

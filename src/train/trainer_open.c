@@ -122,11 +122,25 @@ static uint64_t hash_adapter(gr_lora *lora)
   return all[0];
 }
 
+/* Another quantization of the same model is a base that one may mean; another model of the same shapes is not. */
+static gr_status check_base(gr_trainer *t, gr_error *e)
+{
+  const char *base = gr_lora_base(t->lora);
+  if (!t->o.init_adapter || !base[0] || strcmp(base, t->identity.base_hash) == 0) return GR_OK;
+  if (t->o.strict)
+    return gr_fail(e, GR_ERR_MISMATCH, "%s was trained on another base than %s: name that one with -m, or leave --strict out",
+                   t->o.init_adapter, gr_gguf_path(gr_model_file(t->model)));
+  gr_trainer_note(t, "%s was trained on another base than %s: it fits, but what it learned may not hold here", t->o.init_adapter,
+                  gr_gguf_path(gr_model_file(t->model)));
+  return GR_OK;
+}
+
 static gr_status identify(gr_trainer *t, gr_error *e)
 {
   gr_run_identity *id = &t->identity;
   const gr_data_counts *counts = gr_dataset_counts(t->data), *held = t->heldout_data ? gr_dataset_counts(t->heldout_data) : NULL;
   GR_TRY(gr_base_hash(gr_model_file(t->model), t->setup.pool, id->base_hash, e));
+  GR_TRY(check_base(t, e));
   gr_train_options_dump(&t->o, true, &t->geometry);
   if (t->geometry.failed) return gr_fail_memory(e, t->geometry.len);
   id->geometry = t->geometry.data;

@@ -87,6 +87,14 @@ train "$dir/f.gguf" $lr --max-steps "$best"
 check "it has the bits of a run that ends there" cmp "$dir/e.gguf" "$dir/f.gguf"
 train "$dir/g.gguf" --max-steps 2 --init-adapter "$dir/f.gguf" --json
 check "--init-adapter goes on where the adapter was" test "$(grep '"event":"eval","step":0,' "$dir/json" | field loss)" = "$(grep "\"event\":\"eval\",\"step\":$best," "$dir/f.metrics.jsonl" | field loss)"
+check "on the same base nothing is to be said of it" sh -c "! grep -q 'another base' $dir/err"
+"$graft" quantize "$model" "$dir/q8.gguf" Q8_0 >/dev/null 2>&1
+"$graft" train -m "$dir/q8.gguf" $common -o "$dir/gq.gguf" --max-steps 1 --init-adapter "$dir/f.gguf" >/dev/null 2>"$dir/err" </dev/null
+check "--init-adapter on another base is noted" says "note +$dir/f.gguf was trained on another base than $dir/q8.gguf"
+"$graft" eval -m "$dir/q8.gguf" --lora "$dir/f.gguf" -d "$dir/data.jsonl" >/dev/null 2>"$dir/err"
+check "and so is evaluating it there" says "note +adapter 1 was trained on another base than $dir/q8.gguf"
+refused "with --strict it is refused: train" 1 "was trained on another base" train -m "$dir/q8.gguf" $common -o "$dir/x.gguf" --strict --init-adapter "$dir/f.gguf"
+refused "with --strict it is refused: eval" 1 "was trained on another base" eval -m "$dir/q8.gguf" --lora "$dir/f.gguf" -d "$dir/data.jsonl" --strict
 
 # ---- numbers that are none ----
 refused "a loss that is no number: step, samples, last good checkpoint" 1 "step [0-9]+: the loss is not a finite number \(samples? .*data.jsonl:[0-9]+.*the last good checkpoint is .*h.step-0000[0-9]+.checkpoint" \
