@@ -1,5 +1,9 @@
 /* Workers spin briefly between runs (a training step is thousands of short runs), then sleep on a condition variable, so
- * that a machine shared with another process is not held by idle spinning. */
+ * that a machine shared with another process is not held by idle spinning.
+ *
+ * A run ends when its jobs are done, not when every worker has noticed it: one whose core was taken by another process is not waited for.
+ * Such a worker may wake in any later run. So what a run is (work, ctx, jobs) is read only by a thread that has claimed a job which is not
+ * done yet: until it is, the run cannot end and nothing of it changes. */
 #define _GNU_SOURCE
 #include "base/pool.h"
 
@@ -20,9 +24,8 @@ struct gr_pool {
   pthread_mutex_t mutex;
   pthread_cond_t wake, done;
   atomic_uint round; /* changes when there is work (or the end) */
-  atomic_int busy;   /* workers that have not finished the present round */
   atomic_bool stop;
-  atomic_size_t next;
+  atomic_size_t unclaimed, unfinished; /* jobs of the present round */
   size_t jobs;
   gr_pool_work *work;
   void *ctx;
@@ -42,9 +45,28 @@ static inline void pause_cpu(void)
 #endif
 }
 
+/* Whether there was a job to claim: the number of those left may be that of a later round than the one read first, which is as good. */
+static bool claim(gr_pool *p, size_t *job)
+{
+  size_t left = atomic_load_explicit(&p->unclaimed, memory_order_relaxed);
+  while (left > 0)
+    if (atomic_compare_exchange_weak_explicit(&p->unclaimed, &left, left - 1, memory_order_acquire, memory_order_relaxed)) {
+      *job = p->jobs - left;
+      return true;
+    }
+  return false;
+}
+
 static void take_jobs(gr_pool *p, int thread)
 {
-  for (size_t job; (job = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < p->jobs;) p->work(p->ctx, job, thread);
+  for (size_t job; claim(p, &job);) {
+    p->work(p->ctx, job, thread);
+    if (atomic_fetch_sub_explicit(&p->unfinished, 1, memory_order_acq_rel) != 1) continue;
+    if (thread == 0) return;
+    pthread_mutex_lock(&p->mutex);
+    pthread_cond_signal(&p->done);
+    pthread_mutex_unlock(&p->mutex);
+  }
 }
 
 static unsigned wait_for_round(gr_pool *p, unsigned seen)
@@ -70,11 +92,6 @@ static void *worker_main(void *arg)
     seen = wait_for_round(me.pool, seen);
     if (atomic_load(&me.pool->stop)) return NULL;
     take_jobs(me.pool, me.thread);
-    if (atomic_fetch_sub_explicit(&me.pool->busy, 1, memory_order_acq_rel) == 1) {
-      pthread_mutex_lock(&me.pool->mutex);
-      pthread_cond_signal(&me.pool->done);
-      pthread_mutex_unlock(&me.pool->mutex);
-    }
   }
 }
 
@@ -149,16 +166,16 @@ void gr_pool_run(gr_pool *p, size_t jobs, gr_pool_work *work, void *ctx)
   p->work = work;
   p->ctx = ctx;
   p->jobs = jobs;
-  atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-  atomic_store_explicit(&p->busy, p->started, memory_order_relaxed);
+  atomic_store_explicit(&p->unfinished, jobs, memory_order_relaxed);
+  atomic_store_explicit(&p->unclaimed, jobs, memory_order_release);
   start_round(p);
   take_jobs(p, 0);
   for (int i = 0; i < SPIN_PAUSES + SPIN_YIELDS; i++) {
-    if (atomic_load_explicit(&p->busy, memory_order_acquire) == 0) return;
+    if (atomic_load_explicit(&p->unfinished, memory_order_acquire) == 0) return;
     if (i < SPIN_PAUSES) pause_cpu();
     else sched_yield();
   }
   pthread_mutex_lock(&p->mutex);
-  while (atomic_load_explicit(&p->busy, memory_order_acquire) != 0) pthread_cond_wait(&p->done, &p->mutex);
+  while (atomic_load_explicit(&p->unfinished, memory_order_acquire) != 0) pthread_cond_wait(&p->done, &p->mutex);
   pthread_mutex_unlock(&p->mutex);
 }
