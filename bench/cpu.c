@@ -324,6 +324,7 @@ int main(int argc, char **argv)
   adapter(&b, 1536, 1536, 16, 512);
   adapter(&b, 1536, 576, 16, 512);
   experts(&b, GR_Q4_K, 2048, 768, 16, 128, 8, 1024);
+  experts(&b, GR_Q4_K, 2048, 768, 16, 16, 8, 1024);
   experts(&b, GR_Q4_K, 2048, 768, 16, 8, 2, 1024);
   experts(&b, GR_Q4_K, 2048, 768, 16, 128, 8, 1);
   attention(&b, 9, 3, 64, 512, 1);
