@@ -30,7 +30,7 @@ typedef double vdouble __attribute__((vector_size(4 * GR_LANES))); /* as these a
 #define GR_ISA_FN(name) GR_PASTE(gr_cpu_, name, GR_ISA)
 
 #if defined(__clang__)
-#define GR_UNROLL _Pragma("unroll")
+#define GR_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define GR_UNROLL _Pragma("GCC unroll 32")
 #endif
