@@ -5,9 +5,13 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   list(APPEND GR_CPU_ISAS avx2 avx512)
   set(GR_CPU_FLAGS_avx2 -march=x86-64-v3)
   set(GR_CPU_FLAGS_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
-  target_compile_definitions(gr_backend PRIVATE GR_CPU_X86=1)
+  target_compile_definitions(gr_backend PRIVATE GR_CPU_X86=1 GR_CPU_ARM=0)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
+  list(APPEND GR_CPU_ISAS neon) # every aarch64 has it: no flag, but a word to tell the two sets apart
+  set(GR_CPU_FLAGS_neon -DGR_NEON $<$<C_COMPILER_ID:GNU>:-fno-schedule-insns>) # which would load twelve operands ahead, and spill sums
+  target_compile_definitions(gr_backend PRIVATE GR_CPU_X86=0 GR_CPU_ARM=1)
 else()
-  target_compile_definitions(gr_backend PRIVATE GR_CPU_X86=0)
+  target_compile_definitions(gr_backend PRIVATE GR_CPU_X86=0 GR_CPU_ARM=0)
 endif()
 
 file(GLOB cpu_kernels CONFIGURE_DEPENDS src/backend/cpu/kernels/*.c)

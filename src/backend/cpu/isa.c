@@ -25,6 +25,10 @@ static bool runs_avx512(void)
 }
 #endif
 
+#if GR_CPU_ARM
+extern const gr_cpu_isa gr_cpu_isa_neon; /* a part of every aarch64 */
+#endif
+
 /* Best first. */
 static const struct {
   const gr_cpu_isa *isa;
@@ -33,6 +37,9 @@ static const struct {
 #if GR_CPU_X86
   { &gr_cpu_isa_avx512, runs_avx512 },
   { &gr_cpu_isa_avx2, runs_avx2 },
+#endif
+#if GR_CPU_ARM
+  { &gr_cpu_isa_neon, runs_always },
 #endif
   { &gr_cpu_isa_generic, runs_always },
 };

@@ -27,9 +27,9 @@ static inline const float *row_at(const gr_array *a, int64_t head, int64_t token
 
 static void pack_rows(float *dst, const gr_array *a, int64_t head, int64_t first, int64_t rows)
 {
-  const float *src[GR_LANES];
-  for (int64_t r = 0; r < GR_LANES; r++) src[r] = row_at(a, head, first + gr_min(r, rows - 1));
-  transpose_rows(dst, rows, src, a->ne[0]);
+  const float *src[GR_ROWS_UP];
+  for (int64_t r = 0; r < GR_ROWS_UP; r++) src[r] = row_at(a, head, first + gr_min(r, rows - 1));
+  transpose_packed(dst, rows, src, a->ne[0]);
 }
 
 static void copy_rows(const gr_cpu_heads *to, const gr_array *a, int64_t head, int64_t first, int64_t rows)

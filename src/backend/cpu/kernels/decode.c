@@ -28,6 +28,9 @@ static inline vf floats(s16 code, int l)
   return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)code));
 #elif GR_LANES == 8
   return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(l ? _mm_srli_si128((__m128i)code, 8) : (__m128i)code));
+#elif defined(GR_NEON)
+  int16x8_t c = l < 8 ? vmovl_s8(vget_low_s8((int8x16_t)code)) : vmovl_high_s8((int8x16_t)code);
+  return (vf)vcvtq_f32_s32(l % 8 == 0 ? vmovl_s16(vget_low_s16(c)) : vmovl_high_s16(c));
 #else
   int8_t c[16];
   memcpy(c, &code, sizeof c);
@@ -58,6 +61,10 @@ static inline float half_at(const uint8_t b[2])
 {
 #if defined(__F16C__)
   return _cvtsh_ss(gr_load_u16(b));
+#elif defined(GR_NEON)
+  __fp16 h;
+  memcpy(&h, b, sizeof h);
+  return (float)h;
 #else
   return gr_load_f16(b);
 #endif
@@ -128,6 +135,8 @@ static inline s16 look_up(const int8_t table[16], v16 index)
 {
 #if defined(__SSSE3__)
   return (s16)_mm_shuffle_epi8((__m128i)bytes_at(table), (__m128i)index);
+#elif defined(GR_NEON)
+  return (s16)vqtbl1q_s8((int8x16_t)bytes_at(table), (uint8x16_t)index);
 #else
   int8_t found[16];
   for (int i = 0; i < 16; i++) found[i] = table[index[i]];
@@ -239,6 +248,8 @@ static void f16_decode(const void *x, float *y, int64_t n)
   for (; i + 16 <= n; i += 16) _mm512_storeu_ps(y + i, _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p + 2 * i))));
 #elif GR_LANES == 8
   for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p + 2 * i))));
+#elif defined(GR_NEON)
+  for (; i + 4 <= n; i += 4) vst1q_f32(y + i, vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p + 2 * i))));
 #endif
   for (; i < n; i++) y[i] = half_at(p + 2 * i);
 }

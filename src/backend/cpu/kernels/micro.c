@@ -15,9 +15,10 @@ static inline __attribute__((always_inline)) void micro(int layout, int rows, in
     vf left = vload(b), right = vectors == 2 ? vload(b + GR_LANES) : left;
     if (layout == GR_A_PACKED) __builtin_prefetch(a + 16 * step);
     __builtin_prefetch(b + 16 * b_step);
+    const gr_side side = load_side(a, layout == GR_A_PACKED ? rows : 0);
     GR_UNROLL
     for (int r = 0; r < rows; r++) {
-      vf x = vset(a[r * row]);
+      vf x = vset(r < side.rows ? side.lanes[r / GR_LANES][r % GR_LANES] : a[r * row]);
       sum[r][0] = madd(x, left, sum[r][0]);
       if (vectors == 2) sum[r][1] = madd(x, right, sum[r][1]);
     }
@@ -37,6 +38,8 @@ static inline __attribute__((always_inline)) void micro(int layout, int rows, in
 #define BLOCKS(X, L) X(L, 1) X(L, 2) X(L, 3) X(L, 4) X(L, 5) X(L, 6) X(L, 7) X(L, 8) X(L, 9) X(L, 10) X(L, 11) X(L, 12) X(L, 13) X(L, 14)
 #elif GR_LANES == 8
 #define BLOCKS(X, L) X(L, 1) X(L, 2) X(L, 3) X(L, 4) X(L, 5) X(L, 6)
+#elif defined(GR_NEON)
+#define BLOCKS(X, L) X(L, 1) X(L, 2) X(L, 3) X(L, 4) X(L, 5) X(L, 6) X(L, 7) X(L, 8) X(L, 9) X(L, 10) X(L, 11) X(L, 12)
 #else
 #define BLOCKS(X, L) X(L, 1) X(L, 2) X(L, 3) X(L, 4)
 #endif

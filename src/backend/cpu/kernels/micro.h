@@ -10,9 +10,12 @@ enum {
   GR_ROWS = 14, /* 28 sums, 2 columns and a broadcast of the 32 registers */
 #elif GR_LANES == 8
   GR_ROWS = 6, /* 12 + 2 + 1 of 16 */
+#elif defined(GR_NEON)
+  GR_ROWS = 12, /* 24 + 2 of 32, and 3 with a's rows: a lane multiplies without a broadcast */
 #else
-  GR_ROWS = 4, /* at most GR_LANES, which a packed store covers */
+  GR_ROWS = 4, /* 8 + 2 + 1 of 16 */
 #endif
+  GR_ROWS_UP = (GR_ROWS + GR_LANES - 1) / GR_LANES * GR_LANES,
   GR_COLS = 2 * GR_LANES
 };
 
@@ -48,6 +51,23 @@ static inline void micro_block(int layout, const gr_micro_block *m)
   }
 }
 
+/* The first of `rows` numbers that stand side by side and will be broadcast one by one: as many as fill whole vectors, where an operation
+ * takes a lane of one as its operand (simd.h), so that one load brings GR_LANES of them; else none. */
+typedef struct gr_side {
+  vf lanes[GR_ROWS_UP / GR_LANES];
+  int rows;
+} gr_side;
+
+static inline __attribute__((always_inline)) gr_side load_side(const float *a, int rows)
+{
+  gr_side s;
+  s.rows = GR_LANE_OPERANDS ? rows / GR_LANES * GR_LANES : 0;
+  GR_UNROLL
+  for (int i = 0; i < GR_ROWS_UP / GR_LANES; i++)
+    if (i * GR_LANES < s.rows) s.lanes[i] = vload(a + i * GR_LANES);
+  return s;
+}
+
 /* dst[i * step + r] = src[r][i] for r < GR_LANES, i < n: whole vectors, in ascending order of i. */
 static inline void transpose_rows(float *dst, int64_t step, const float *const src[GR_LANES], int64_t n)
 {
@@ -65,6 +85,13 @@ static inline void transpose_rows(float *dst, int64_t step, const float *const s
   for (int r = 0; r < GR_LANES; r++) v[r] = vload_part(src[r] + i, n - i);
   vtranspose(v);
   for (int s = 0; s < n - i; s++) vstore(dst + s * step, v[s]);
+}
+
+/* dst[i * rows + r] = src[r][i] for r < rows, i < n; src[r] is read for r past the last row as well, up to whole vectors. What a vector
+ * writes past its rows belongs to the next i, or to GR_CPU_SPARE: later vectors go first, so that the right floats come last. */
+static inline void transpose_packed(float *dst, int64_t rows, const float *const src[GR_ROWS_UP], int64_t n)
+{
+  for (int64_t r = (rows - 1) / GR_LANES * GR_LANES; r >= 0; r -= GR_LANES) transpose_rows(dst + r, rows, src + r, n);
 }
 
 #endif

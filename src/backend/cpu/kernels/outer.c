@@ -14,9 +14,10 @@ static inline __attribute__((always_inline)) void micro(int rows, int vectors, c
     __builtin_prefetch(b + o->b_at[s + GR_CPU_AHEAD]);
     __builtin_prefetch(bs + 2 * GR_COLS); /* the strip after the next: rows come from memory, a piece of each at a time */
     __builtin_prefetch(bs + 2 * GR_COLS + 16);
+    const gr_side side = load_side(as, rows);
     GR_UNROLL
     for (int r = 0; r < rows; r++) {
-      vf x = vset(as[r]);
+      vf x = vset(r < side.rows ? side.lanes[r / GR_LANES][r % GR_LANES] : as[r]);
       sum[r][0] = madd(x, left, sum[r][0]);
       if (vectors == 2) sum[r][1] = madd(x, right, sum[r][1]);
     }
@@ -35,6 +36,8 @@ static inline __attribute__((always_inline)) void micro(int rows, int vectors, c
 #define BLOCKS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
 #elif GR_LANES == 8
 #define BLOCKS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#elif defined(GR_NEON)
+#define BLOCKS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 #else
 #define BLOCKS(X) X(1) X(2) X(3) X(4)
 #endif

@@ -1,8 +1,8 @@
-#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/micro.h"
 
 double GR_ISA_FN(peak)(int64_t loops)
 {
-  enum { SUMS = GR_LANES == 16 ? 24 : 12 };
+  enum { SUMS = GR_ROWS > 8 ? 24 : 12 }; /* of 32 registers or 16 */
   vf sum[SUMS], one = vset(1);
   GR_UNROLL
   for (int i = 0; i < SUMS; i++) sum[i] = (vf){ 0 };
@@ -12,6 +12,8 @@ double GR_ISA_FN(peak)(int64_t loops)
       sum[i] = madd(one, one, sum[i]);
 #if GR_LANES > 4
       __asm__ volatile("" : "+v"(sum[i])); /* the sums are wanted, one by one */
+#elif defined(GR_NEON)
+      __asm__ volatile("" : "+w"(sum[i]));
 #else
       __asm__ volatile("" : "+m"(sum[i]));
 #endif

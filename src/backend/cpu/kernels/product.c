@@ -23,9 +23,9 @@ static void pack_chunk(const gr_cpu_term *t, int64_t first, int64_t rows, int64_
 {
   float *packed = dst;
   if (t->x_step == sizeof(float)) {
-    const float *src[GR_LANES];
-    for (int64_t r = 0; r < GR_LANES; r++) src[r] = (const float *)x_at(t, first + gr_min(r, rows - 1)) + k;
-    transpose_rows(dst, rows, src, deep);
+    const float *src[GR_ROWS_UP];
+    for (int64_t r = 0; r < GR_ROWS_UP; r++) src[r] = (const float *)x_at(t, first + gr_min(r, rows - 1)) + k;
+    transpose_packed(dst, rows, src, deep);
   } else if (!t->x_at && t->x_row == sizeof(float)) {
     const char *src = t->x + first * t->x_row + k * t->x_step;
     for (int64_t i = 0; i < deep; i++, src += t->x_step, dst += rows)

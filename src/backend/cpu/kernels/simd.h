@@ -1,5 +1,5 @@
 /* Vectors: all that depends on the instruction set. vf holds GR_LANES floats; operators of the vector extension work on it.
- * A fused multiply-add is always written (madd): contraction is off. The generic set has no fused one on x86. */
+ * A fused multiply-add is always written (madd): contraction is off. The generic set has no fused one: it is the same on every machine. */
 #ifndef GR_CPU_SIMD_H
 #define GR_CPU_SIMD_H
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #if defined(__AVX2__) || defined(__AVX512F__)
 #include <immintrin.h>
-#elif defined(__aarch64__)
+#elif defined(GR_NEON)
 #include <arm_neon.h>
 #endif
 
@@ -17,6 +17,13 @@
 #define GR_LANES 8
 #else
 #define GR_LANES 4
+#endif
+
+/* Whether an operation can take a lane of a vector as its operand, for nothing: then one load brings GR_LANES numbers to broadcast. */
+#if defined(GR_NEON)
+#define GR_LANE_OPERANDS 1
+#else
+#define GR_LANE_OPERANDS 0
 #endif
 
 typedef float vf __attribute__((vector_size(4 * GR_LANES)));
@@ -37,9 +44,13 @@ typedef double vdouble __attribute__((vector_size(4 * GR_LANES))); /* as these a
 
 static inline vf vload(const float *p)
 {
+#if defined(GR_NEON)
+  return (vf)vld1q_f32(p); /* gcc 12 takes lanes of a copied vector by way of whole registers */
+#else
   vf v;
   memcpy(&v, p, sizeof v);
   return v;
+#endif
 }
 static inline void vstore(float *p, vf v) { memcpy(p, &v, sizeof v); }
 /* x - 0 and not x + 0, which would turn -0 to 0 and so costs an addition. */
@@ -100,7 +111,7 @@ static inline vf madd(vf a, vf b, vf sum)
   return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
 #elif defined(__AVX2__)
   return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
-#elif defined(__aarch64__)
+#elif defined(GR_NEON)
   return (vf)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
 #else
   return a * b + sum;

@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/micro.h"
 
 #define GR_TEXT_(x) #x
 #define GR_TEXT(x) GR_TEXT_(x)
@@ -7,9 +7,7 @@ extern const gr_cpu_isa GR_ISA_FN(isa);
 
 const gr_cpu_isa GR_ISA_FN(isa) = {
   .name = GR_TEXT(GR_ISA),
-  .block_rows = GR_LANES == 16  ? 14
-                : GR_LANES == 8 ? 6
-                                : 4,
+  .block_rows = GR_ROWS,
   .lanes = GR_LANES,
   .decode = GR_ISA_FN(decoders),
 #define GR_KERNEL(result, name, args) .name = GR_ISA_FN(name),

@@ -32,6 +32,14 @@ static inline void load_words(vi w[4], const uint8_t *x, int64_t stride)
   t[2] = _mm256_unpackhi_epi32(z[0], z[1]), t[3] = _mm256_unpackhi_epi32(z[2], z[3]);
   w[0] = (vi)_mm256_unpacklo_epi64(t[0], t[1]), w[1] = (vi)_mm256_unpackhi_epi64(t[0], t[1]);
   w[2] = (vi)_mm256_unpacklo_epi64(t[2], t[3]), w[3] = (vi)_mm256_unpackhi_epi64(t[2], t[3]);
+#elif defined(GR_NEON)
+  uint32x4_t z[4], t[4];
+  GR_UNROLL
+  for (int i = 0; i < 4; i++) z[i] = vreinterpretq_u32_u8(vld1q_u8(x + i * stride));
+  t[0] = vzip1q_u32(z[0], z[2]), t[1] = vzip1q_u32(z[1], z[3]);
+  t[2] = vzip2q_u32(z[0], z[2]), t[3] = vzip2q_u32(z[1], z[3]);
+  w[0] = (vi)vzip1q_u32(t[0], t[1]), w[1] = (vi)vzip2q_u32(t[0], t[1]);
+  w[2] = (vi)vzip1q_u32(t[2], t[3]), w[3] = (vi)vzip2q_u32(t[2], t[3]);
 #else
   int32_t words[GR_LANES][4];
   for (int r = 0; r < GR_LANES; r++) memcpy(words[r], x + r * stride, sizeof words[r]);
@@ -66,6 +74,8 @@ static inline vf half_floats(vi v)
 #elif GR_LANES == 8
   __m256i low = _mm256_packus_epi32((__m256i)(v & 0xffff), _mm256_setzero_si256());
   return (vf)_mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(low, 0x08)));
+#elif defined(GR_NEON)
+  return (vf)vcvt_f32_f16(vreinterpret_f16_s16(vmovn_s32((int32x4_t)v)));
 #else
   float f[GR_LANES];
   for (int i = 0; i < GR_LANES; i++) f[i] = gr_f16_to_f32((uint16_t)v[i]);
