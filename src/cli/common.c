@@ -87,6 +87,8 @@ gr_status gr_cli_vocabulary_open(const char *path, gr_gguf **file, gr_tokenizer 
 static gr_status open_backends(gr_cli_model *m, gr_error *e)
 {
   const char *name = m->backend ? m->backend : "cpu";
+  if (strcmp(name, "ref") == 0 && !m->allow_ref)
+    return gr_fail(e, GR_ERR_USAGE, "the backend ref is the slow double reference, which is for tests: --allow-ref permits it");
   GR_TRY(gr_pool_create(&m->pool, (int)m->threads, e));
   GR_TRY(gr_backend_open(&m->backends[0], name, m->pool, e));
   m->n_backends = 1;

@@ -50,6 +50,7 @@ static const char *input_at(const gr_trainer *t, const char *path)
     if (gr_file_same(path, t->o.data.items[i])) return "training data";
   for (size_t i = 0; i < t->o.val_file.n; i++)
     if (gr_file_same(path, t->o.val_file.items[i])) return "held-out data";
+  if (t->o.init_adapter && gr_file_same(path, t->o.init_adapter)) return "initial adapter";
   return NULL;
 }
 

@@ -169,6 +169,9 @@ check "which is as it was" test "$(cat "$dir/conf.yaml")" = 'max_steps: 1'
 refused "nor is the data" 2 "own.metrics.jsonl is the training data of this run" $t -d "$dir/own.metrics.jsonl" -o "$dir/own.gguf" --overwrite
 refused "nor is what is held out" 2 "own.metrics.jsonl is the held-out data of this run" $t --val-file "$dir/own.metrics.jsonl" -o "$dir/own.gguf" --resume
 check "which are as they were" cmp "$dir/data.jsonl" "$dir/own.metrics.jsonl"
+cp "$dir/f.gguf" "$dir/begun.gguf"
+refused "nor is the adapter that it begins from" 2 "begun.gguf is the initial adapter of this run" $t --init-adapter "$dir/begun.gguf" -o "$dir/begun.gguf" --overwrite
+check "which is as it was too" cmp "$dir/f.gguf" "$dir/begun.gguf"
 refused "a file that stands where the run's own will is kept" 2 "own.metrics.jsonl exists already: give another -o, --resume.*--overwrite" $t -o "$dir/own.gguf"
 mkfifo "$dir/fifo.gguf"
 refused "an output that is a pipe" 1 "it is a device or pipe, not a file" $t -o "$dir/fifo.gguf" --overwrite
@@ -248,6 +251,9 @@ check "plan: one line, with memory, time and placement" sh -c "test $(grep -c '"
 check "plan says the same to people" sh -c "$graft plan -m $model $common --max-steps 12 2>/dev/null | grep -q '12 optimizer steps'"
 refused "plan refuses what cannot fit, and says the limit as it was typed" 1 "needs [0-9]+ MB and --max-memory 1M allows 1.0 MB" plan -m "$model" $common --max-memory 1M
 refused "a size that is none is refused before anything is opened" 2 "a size is a number with K, M, G or T.*'much'" plan -m /nowhere.gguf $common --max-memory much
+refused "the reference is no backend for runs" 2 "ref is the slow double reference.*--allow-ref" train -m "$model" $common -b ref -o "$dir/x.gguf"
+refused "nor for generating" 2 "ref is the slow double reference.*--allow-ref" generate -m "$model" -b ref -p cat -n 1
+check "unless it is allowed" "$graft" generate -m "$model" -b ref --allow-ref -p cat -n 1
 
 # ---- eval ----
 train "$dir/v.gguf" --max-steps 6 --val-file "$dir/data.jsonl" --json
