@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "io/adapter.h"
 #include "text/chat.h"
+#include "train/identity.h"
 
 struct options {
   const char *path, *base;
@@ -152,20 +153,30 @@ static gr_status inspect_model(const struct options *o, gr_error *e)
   return s;
 }
 
+/* Whether an adapter fits a model, and says that it was trained on another. */
+static gr_status check_base(const struct options *o, bool *other, gr_error *e)
+{
+  gr_model *m = NULL;
+  gr_lora *l = NULL;
+  char hash[GR_HASH_TEXT] = "";
+  gr_status s = gr_model_open(&m, o->base, e);
+  if (s == GR_OK) s = gr_lora_load(&l, m, o->path, e);
+  if (s == GR_OK && gr_lora_base(l)[0]) {
+    s = gr_base_hash(gr_model_file(m), NULL, hash, e);
+    *other = s == GR_OK && strcmp(gr_lora_base(l), hash) != 0;
+  }
+  gr_lora_free(l);
+  gr_model_close(m);
+  return s;
+}
+
 /* Any base architecture will do here: with --base the fit is checked too. */
 static gr_status inspect_adapter(const struct options *o, gr_error *e)
 {
   gr_adapter *a = NULL;
   GR_TRY(gr_adapter_open(&a, o->path, e));
-  gr_status s = GR_OK;
-  if (o->base) {
-    gr_model *m = NULL;
-    gr_lora *l = NULL;
-    s = gr_model_open(&m, o->base, e);
-    if (s == GR_OK) s = gr_lora_load(&l, m, o->path, e);
-    gr_lora_free(l);
-    gr_model_close(m);
-  }
+  bool other = false;
+  gr_status s = o->base ? check_base(o, &other, e) : GR_OK;
   gr_gguf_str arch = gr_adapter_architecture(a);
   size_t parameters = 0, stacks = 0;
   int64_t least = 0, most = 0;
@@ -177,10 +188,10 @@ static gr_status inspect_adapter(const struct options *o, gr_error *e)
     if (p->rank > most) most = p->rank;
   }
   if (s == GR_OK && o->json) {
-    gr_cli_json(json_pack("{s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:I,s:f,s:b}", "file", gr_cli_json_text(o->path, strlen(o->path)), "kind",
+    gr_cli_json(json_pack("{s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:I,s:f,s:b,s:b}", "file", gr_cli_json_text(o->path, strlen(o->path)), "kind",
                           "adapter", "architecture", gr_cli_json_text(arch.data, arch.len), "pairs", (json_int_t)gr_adapter_count(a),
                           "stacks", (json_int_t)stacks, "parameters", (json_int_t)parameters, "rank_min", (json_int_t)least, "rank_max",
-                          (json_int_t)most, "alpha", gr_adapter_alpha(a), "fits_base", o->base != NULL));
+                          (json_int_t)most, "alpha", gr_adapter_alpha(a), "fits_base", o->base != NULL, "other_base", other));
   } else if (s == GR_OK) {
     printf("adapter:      LoRA for %.*s, %zu matrices", (int)arch.len, arch.data, gr_adapter_count(a));
     if (stacks) printf(" (%zu of them stacks of experts)", stacks);
@@ -188,7 +199,8 @@ static gr_status inspect_adapter(const struct options *o, gr_error *e)
     if (most > least) printf(" to %lld", (long long)most);
     printf(", alpha %g, %zu parameters\n", gr_adapter_alpha(a), parameters);
     if (gr_adapter_ignored(a)) printf("note:         %zu norm tensors are ignored, as llama.cpp ignores them\n", gr_adapter_ignored(a));
-    printf("base:         %s\n", o->base ? "fits the model given" : "not checked (give it with --base)");
+    printf("base:         %s%s\n", o->base ? "fits the model given" : "not checked (give it with --base)",
+           other ? ", but was trained on another" : "");
     print_file(gr_adapter_gguf(a), o);
   }
   gr_adapter_close(a);
