@@ -2,9 +2,10 @@
 # the set's name (GR_ISA_FN), so that all of them live in one library; which one runs is chosen when the backend opens.
 set(GR_CPU_ISAS generic)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
-  list(APPEND GR_CPU_ISAS avx2 avx512)
+  list(APPEND GR_CPU_ISAS avx2 avx512 avx512_bf16)
   set(GR_CPU_FLAGS_avx2 -march=x86-64-v3)
   set(GR_CPU_FLAGS_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
+  set(GR_CPU_FLAGS_avx512_bf16 ${GR_CPU_FLAGS_avx512} -mavx512bf16)
   target_compile_definitions(gr_backend PRIVATE GR_CPU_X86=1 GR_CPU_ARM=0)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
   list(APPEND GR_CPU_ISAS neon) # every aarch64 has it: no flag, but a word to tell the two sets apart

@@ -33,6 +33,8 @@ typedef struct gr_engine gr_engine;
 typedef struct gr_engine_options {
   const char *backend; /* NULL: "cpu" */
   int threads;         /* 0: one a processor; results do not depend on it */
+  /* "f32" (NULL: the same), or "bf16": operands of the model's products are rounded, on the way into them; sums are F32 in both. */
+  const char *precision;
 } gr_engine_options;
 
 /* options may be NULL. *engine is NULL on failure. */

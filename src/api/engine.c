@@ -25,9 +25,12 @@ gr_status gr_engine_open(gr_engine **out, const char *path, const gr_engine_opti
   *out = NULL;
   gr_engine *g = gr_calloc(1, sizeof *g);
   if (!g) return gr_fail_memory(e, sizeof *g);
-  gr_status s = gr_pool_create(&g->pool, options ? options->threads : 0, e);
+  gr_precision precision;
+  gr_status s = gr_precision_parse(options ? options->precision : NULL, &precision, e);
+  if (s == GR_OK) s = gr_pool_create(&g->pool, options ? options->threads : 0, e);
   if (s == GR_OK) s = gr_backend_open(&g->backends[g->n_backends], name, g->pool, e);
   if (s == GR_OK) g->n_backends++;
+  if (s == GR_OK) s = gr_backend_use_precision(g->backends[0], precision, e);
   if (s == GR_OK && strcmp(name, "cpu") != 0) {
     s = gr_backend_open(&g->backends[g->n_backends], "cpu", g->pool, e);
     if (s == GR_OK) g->n_backends++;

@@ -83,8 +83,11 @@ static gr_status open_machine(struct machine *m, const gr_train_options *o, gr_e
 {
   if (!o->model) return gr_fail(e, GR_ERR_USAGE, "set the option model");
   GR_TRY(gr_pool_create(&m->pool, (int)o->threads, e));
+  gr_precision precision;
+  GR_TRY(gr_precision_parse(o->precision, &precision, e));
   GR_TRY(gr_backend_open(&m->backends[0], o->backend, m->pool, e));
   m->n = 1;
+  GR_TRY(gr_backend_use_precision(m->backends[0], precision, e));
   if (strcmp(o->backend, "cpu") != 0) {
     GR_TRY(gr_backend_open(&m->backends[1], "cpu", m->pool, e));
     m->n = 2;

@@ -13,6 +13,7 @@ typedef struct gr_backend gr_backend;
 
 typedef struct gr_kernel_row {
   gr_op_id op;
+  bool bf16;        /* rounds both operands of products to bf16: taken only where that was asked for (gr_backend_use_precision) */
   const char *name; /* grammar: <op>[_<dtypes>][_<variant>]__<target>, unique within a backend */
   int priority;
   bool (*admits)(const gr_op_call *call);                 /* NULL: every call that infer accepts */
@@ -39,7 +40,17 @@ typedef struct gr_backend_ops {
 struct gr_backend {
   const gr_backend_ops *ops;
   gr_pool *pool; /* the caller's, not owned; NULL: one thread */
+  bool bf16;
 };
+
+/* What the operands of large products are rounded to. Sums are F32 in both, and so is everything else: adapters, their gradients, norms,
+ * softmax, loss. */
+typedef enum gr_precision { GR_PRECISION_F32, GR_PRECISION_BF16 } gr_precision;
+
+/* By name: "f32", "bf16". NULL: the default, f32. */
+gr_status gr_precision_parse(const char *name, gr_precision *p, gr_error *e);
+/* Before plans are made; a new backend computes in F32. Refused where no row of the backend has that precision. */
+gr_status gr_backend_use_precision(gr_backend *b, gr_precision p, gr_error *e);
 
 /* The best row for a call, or NULL. Calls need shapes, dtypes, strides and params; data is not looked at. */
 const gr_kernel_row *gr_backend_find(const gr_backend *b, const gr_op_call *call);

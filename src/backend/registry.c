@@ -35,8 +35,24 @@ const gr_kernel_row *gr_backend_find(const gr_backend *b, const gr_op_call *call
 {
   const gr_kernel_row *best = NULL;
   for (const gr_kernel_row *r = b->ops->rows; r->op != GR_OP_NONE; r++)
-    if (r->op == call->op && (!best || r->priority > best->priority) && (!r->admits || r->admits(call))) best = r;
+    if (r->op == call->op && (!r->bf16 || b->bf16) && (!best || r->priority > best->priority) && (!r->admits || r->admits(call))) best = r;
   return best;
+}
+
+gr_status gr_precision_parse(const char *name, gr_precision *p, gr_error *e)
+{
+  *p = name && strcmp(name, "bf16") == 0 ? GR_PRECISION_BF16 : GR_PRECISION_F32;
+  if (!name || *p == GR_PRECISION_BF16 || strcmp(name, "f32") == 0) return GR_OK;
+  return gr_fail(e, GR_ERR_USAGE, "there is no precision '%s': it is f32 or bf16", name);
+}
+
+gr_status gr_backend_use_precision(gr_backend *b, gr_precision p, gr_error *e)
+{
+  bool has = p == GR_PRECISION_F32;
+  for (const gr_kernel_row *r = b->ops->rows; r->op != GR_OP_NONE; r++) has = has || r->bf16;
+  if (!has) return gr_fail(e, GR_ERR_USAGE, "backend '%s' has no products in bf16: use f32 there", b->ops->name);
+  b->bf16 = p == GR_PRECISION_BF16;
+  return GR_OK;
 }
 
 gr_status gr_host_alloc(gr_backend *b, size_t bytes, void **address, gr_error *e)

@@ -37,7 +37,7 @@ gr_status gr_cli_vocabulary_open(const char *path, gr_gguf **file, gr_tokenizer 
 /* A model with its adapters on the chosen backend: what generate, chat and eval open. */
 typedef struct gr_cli_model {
   /* filled by options */
-  const char *path, *backend;
+  const char *path, *backend, *precision; /* NULL: the defaults */
   gr_arg_list lora, lora_scaled;
   int64_t threads;
   bool allow_ref;
@@ -50,14 +50,15 @@ typedef struct gr_cli_model {
   size_t n_adapters;
 } gr_cli_model;
 
-#define GR_CLI_MODEL_ARGS(m)                                                                                                               \
-  { "-m --model", GR_ARG_TEXT, "FILE", "the model, a GGUF file", &(m).path, NULL },                                                        \
-      { "--lora", GR_ARG_LIST, "FILE", "an adapter to apply; may be repeated", &(m).lora, NULL },                                          \
-      { "--lora-scaled", GR_ARG_LIST, "FILE:SCALE", "an adapter times a scale", &(m).lora_scaled, NULL },                                  \
-      { "-t --threads", GR_ARG_INT, "N", "threads (0, the default: one a processor)", &(m).threads, NULL },                                \
-      { "-b --backend", GR_ARG_TEXT, "NAME", "where to compute (default cpu)", &(m).backend, NULL },                                       \
-  {                                                                                                                                        \
-    "--allow-ref", GR_ARG_FLAG, NULL, "let operations without a kernel run on the slow double reference", &(m).allow_ref, NULL             \
+#define GR_CLI_MODEL_ARGS(m)                                                                                                                  \
+  { "-m --model", GR_ARG_TEXT, "FILE", "the model, a GGUF file", &(m).path, NULL },                                                           \
+      { "--lora", GR_ARG_LIST, "FILE", "an adapter to apply; may be repeated", &(m).lora, NULL },                                             \
+      { "--lora-scaled", GR_ARG_LIST, "FILE:SCALE", "an adapter times a scale", &(m).lora_scaled, NULL },                                     \
+      { "-t --threads", GR_ARG_INT, "N", "threads (0, the default: one a processor)", &(m).threads, NULL },                                   \
+      { "-b --backend", GR_ARG_TEXT, "NAME", "where to compute (default cpu)", &(m).backend, NULL },                                          \
+      { "--precision", GR_ARG_TEXT, "f32|bf16", "what operands of the model's products are rounded to (default f32)", &(m).precision, NULL }, \
+  {                                                                                                                                           \
+    "--allow-ref", GR_ARG_FLAG, NULL, "let operations without a kernel run on the slow double reference", &(m).allow_ref, NULL                \
   }
 
 gr_status gr_cli_model_open(gr_cli_model *m, gr_error *e);

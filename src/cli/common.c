@@ -87,11 +87,14 @@ gr_status gr_cli_vocabulary_open(const char *path, gr_gguf **file, gr_tokenizer 
 static gr_status open_backends(gr_cli_model *m, gr_error *e)
 {
   const char *name = m->backend ? m->backend : "cpu";
+  gr_precision precision;
   if (strcmp(name, "ref") == 0 && !m->allow_ref)
     return gr_fail(e, GR_ERR_USAGE, "the backend ref is the slow double reference, which is for tests: --allow-ref permits it");
+  GR_TRY(gr_precision_parse(m->precision, &precision, e));
   GR_TRY(gr_pool_create(&m->pool, (int)m->threads, e));
   GR_TRY(gr_backend_open(&m->backends[0], name, m->pool, e));
   m->n_backends = 1;
+  GR_TRY(gr_backend_use_precision(m->backends[0], precision, e));
   if (strcmp(name, "cpu") == 0) return GR_OK;
   /* What a device has no kernel for runs on the CPU, and placement reports say so. */
   GR_TRY(gr_backend_open(&m->backends[1], "cpu", m->pool, e));

@@ -91,7 +91,9 @@ gr_status gr_train_command_parse(gr_train_command *c, int argc, char **argv, gr_
 
 gr_status gr_train_command_open(gr_train_command *c, gr_error *e)
 {
-  c->m = (gr_cli_model){ .path = c->o.model, .backend = c->o.backend, .threads = c->o.threads, .allow_ref = c->o.allow_ref };
+  c->m = (gr_cli_model){
+    .path = c->o.model, .backend = c->o.backend, .precision = c->o.precision, .threads = c->o.threads, .allow_ref = c->o.allow_ref
+  };
   return gr_cli_model_open(&c->m, e);
 }
 

@@ -119,6 +119,7 @@ static void cases(gr_case_sink *s)
                           .in = { { .ne = { 16, 33 }, .dim = { 0, GR_DIM_TOKENS } }, { .ne = { 67, 33 }, .dim = { 0, GR_DIM_TOKENS } } } });
   gr_case_add(s, &(gr_case){ .name = "rows apart",
                              .in = { { .ne = { 67, 9 }, .layout = GR_LAYOUT_OFFSET }, { .ne = { 5, 9 }, .layout = GR_LAYOUT_ROWS } } });
+  gr_case_add(s, &(gr_case){ .name = "large", .in = { { .ne = { 513, 515 } }, { .ne = { 3, 515 }, .layout = GR_LAYOUT_TRANSPOSED } } });
   perf_cases(s);
   gr_case_in a = { .ne = { 64, 7 } }, b = { .ne = { 5, 7 } };
   gr_case_add(s, &(gr_case){ .in = { { .ne = { 64, 8 } }, b }, .refuse = GR_ERR_MISMATCH, .says = "length of the sum" });

@@ -114,6 +114,9 @@ gr_diff gr_compare(const gr_array *got, const gr_array *want, double floor);
 gr_status gr_compare_slices(const gr_op_call *call, gr_case_slice *slice, int out, const gr_array *got, const gr_array *want, double floor,
                             gr_diff *worst, int64_t *number, gr_error *e);
 
+/* What a row may be off on a case: the case's tolerance, or that of bf16. */
+gr_tolerance gr_optest_allowed(const gr_case *c, const gr_kernel_row *row);
+
 /* ---- report.c ---- */
 
 const gr_op *gr_optest_op(const gr_optest_swap *swap, gr_op_id id);

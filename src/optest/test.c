@@ -43,6 +43,7 @@ typedef struct test_case {
   test_run *t;
   gr_op_id op;
   const gr_case *c;
+  gr_tolerance allowed; /* of the running row */
   gr_case_graph cg;
   gr_interp it;
   gr_op_call capacity;
@@ -193,7 +194,7 @@ static void keep_worst(test_row *r, const gr_tolerance *allowed, const gr_diff *
 static gr_status slices_right(const test_case *k, const gr_kernel_row *row, int i, const gr_array *y, bool *right, gr_error *e)
 {
   char live[96];
-  const gr_tolerance *allowed = &k->c->tolerance;
+  const gr_tolerance *allowed = &k->allowed;
   gr_op_call call;
   gr_diff d;
   int64_t n;
@@ -216,7 +217,7 @@ static gr_status judge(const test_case *k, const gr_kernel_row *row, int i, cons
 {
   char live[96];
   bool right = true;
-  const gr_tolerance *allowed = &k->c->tolerance;
+  const gr_tolerance *allowed = &k->allowed;
   gr_diff d = gr_compare(y, &k->truth[i], allowed->floor);
   *zero = *zero && d.zero;
   k->t->o->checks++;
@@ -450,6 +451,7 @@ static gr_status each_row(test_case *k, bool run, gr_error *e)
       if (rows[r].op != k->op || (rows[r].admits && !rows[r].admits(&k->capacity))) continue;
       any = true;
       k->row = &target->rows[r];
+      k->allowed = gr_optest_allowed(k->c, &rows[r]);
       *(run ? &k->row->reached : &k->row->reached_dear) = true;
       if (!run) continue;
       fetched first = { 0 };

@@ -17,7 +17,7 @@ caught() { # arguments...: all caught, and at least `least` of them
   return 1
 }
 caught 120; report $? "mutants: ${line% *} of ${line#* } caught"
-for isa in generic avx2 avx512; do
+for isa in generic avx2 avx512 avx512_bf16; do
   GRAFT_CPU=$isa "$build/graft" ops test -o scale -b cpu >/dev/null 2>&1 || { echo "# $isa does not run here"; continue; }
   GRAFT_CPU=$isa caught 59 -b cpu; report $? "mutants of the kernels for $isa: ${line% *} of ${line#* } caught"
 done

@@ -26,7 +26,7 @@ static gr_status one_row_open(gr_backend **out, gr_pool *pool, gr_error *e)
   b->ops = (gr_backend_ops){
     .name = "control", .rows = b->rows, .host_memory = true, .alloc = gr_host_alloc, .free = gr_host_free, .close = one_row_close
   };
-  b->head = (gr_backend){ &b->ops, pool };
+  b->head = (gr_backend){ .ops = &b->ops, .pool = pool };
   *out = &b->head;
   return GR_OK;
 }

@@ -324,7 +324,7 @@ static gr_status broken_open(gr_backend **out, gr_pool *pool, gr_error *e)
   b->ops = (gr_backend_ops){
     .name = "broken", .rows = b->rows, .host_memory = true, .alloc = gr_host_alloc, .free = gr_host_free, .close = broken_close
   };
-  b->head = (gr_backend){ &b->ops, pool };
+  b->head = (gr_backend){ .ops = &b->ops, .pool = pool };
   *out = &b->head;
   return GR_OK;
 }

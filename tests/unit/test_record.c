@@ -68,7 +68,7 @@ static gr_status wrong_open(gr_backend **out, gr_pool *pool, gr_error *e)
 {
   gr_backend *b = gr_calloc(1, sizeof *b);
   if (!b) return gr_fail_memory(e, sizeof *b);
-  *b = (gr_backend){ &wrong_ops, pool };
+  *b = (gr_backend){ .ops = &wrong_ops, .pool = pool };
   *out = b;
   return GR_OK;
 }

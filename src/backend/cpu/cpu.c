@@ -12,9 +12,18 @@
 static const gr_kernel_row rows[] = {
 #define GR_CPU_ROW(id) { .op = GR_OP_##id, .name = #id "__cpu", .run = gr_cpu_run_##id },
 #define GR_CPU_ROW_SCRATCH(id) { .op = GR_OP_##id, .name = #id "__cpu", .scratch = gr_cpu_scratch_##id, .run = gr_cpu_run_##id },
+#define GR_CPU_ROW_BF16(id)                                                                                                                \
+  { .op = GR_OP_##id,                                                                                                                      \
+    .bf16 = true,                                                                                                                          \
+    .name = #id "_bf16__cpu",                                                                                                              \
+    .priority = 1,                                                                                                                         \
+    .admits = gr_cpu_admits_bf16_##id,                                                                                                     \
+    .scratch = gr_cpu_scratch_##id,                                                                                                        \
+    .run = gr_cpu_run_bf16_##id },
 #include "backend/cpu/rows.def"
 #undef GR_CPU_ROW
 #undef GR_CPU_ROW_SCRATCH
+#undef GR_CPU_ROW_BF16
   { .op = GR_OP_NONE },
 };
 
@@ -45,7 +54,7 @@ gr_status gr_backend_open_cpu(gr_backend **out, gr_pool *pool, gr_error *e)
   GR_TRY(gr_cpu_isa_choose(&isa, e));
   gr_cpu *b = gr_calloc(1, sizeof *b);
   if (!b) return gr_fail_memory(e, sizeof *b);
-  *b = (gr_cpu){ { &ops, pool }, isa };
+  *b = (gr_cpu){ { .ops = &ops, .pool = pool }, isa };
   *out = &b->head;
   return GR_OK;
 }

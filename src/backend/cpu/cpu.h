@@ -19,9 +19,35 @@ static inline const gr_cpu_isa *gr_cpu_isa_of(const gr_backend *b) { return ((co
 #define GR_CPU_ROW_SCRATCH(name)                                                                                                           \
   GR_CPU_RUN(name);                                                                                                                        \
   GR_CPU_SCRATCH(name);
+#define GR_CPU_ROW_BF16(name)                                                                                                              \
+  bool gr_cpu_admits_bf16_##name(const gr_op_call *call);                                                                                  \
+  GR_CPU_RUN(bf16_##name);
 #include "backend/cpu/rows.def"
 #undef GR_CPU_ROW
 #undef GR_CPU_ROW_SCRATCH
+#undef GR_CPU_ROW_BF16
+
+/* Whether a product of w is among those that `bf16` rounds: weights of the base, which are packed or large; factors of adapters, which are
+ * F32 and have a rank, and routers stay as they are. */
+static inline bool gr_cpu_rounds(const gr_array *w)
+{
+  enum { LARGE = 512 };
+  return w->dtype != GR_F32 || (w->ne[0] >= LARGE && w->ne[1] >= LARGE);
+}
+
+/* The two rows of an op whose weight is input 0, of run(backend, call, bf16). */
+#define GR_CPU_BOTH_PRECISIONS(name, run)                                                                                                  \
+  gr_status gr_cpu_run_##name(gr_backend *b, const gr_op_call *call, gr_error *e)                                                          \
+  {                                                                                                                                        \
+    (void)e;                                                                                                                               \
+    return run(b, call, false);                                                                                                            \
+  }                                                                                                                                        \
+  gr_status gr_cpu_run_bf16_##name(gr_backend *b, const gr_op_call *call, gr_error *e)                                                     \
+  {                                                                                                                                        \
+    (void)e;                                                                                                                               \
+    return run(b, call, true);                                                                                                             \
+  }                                                                                                                                        \
+  bool gr_cpu_admits_bf16_##name(const gr_op_call *call) { return gr_cpu_rounds(&call->in[0]); }
 
 /* Rows (dimension 0) as dense floats, a piece at a time. */
 enum { GR_CPU_PIECE = 1024 };

@@ -142,10 +142,10 @@ static void run_pairs(grouped *g, gr_backend *b, const gr_op_call *call)
   run_groups(g, 0, g->p.cols, call->pool);
 }
 
-gr_status gr_cpu_run_matmul_id(gr_backend *b, const gr_op_call *call, gr_error *e)
+static gr_status run_along(gr_backend *b, const gr_op_call *call, bool bf16)
 {
-  (void)e;
   grouped g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), false);
+  g.p.term[0].bf16 = bf16;
   run_pairs(&g, b, call);
   return GR_OK;
 }
@@ -194,11 +194,11 @@ static void slots_job(void *ctx, size_t job, int thread)
   if (!begun) memset(y, 0, (size_t)s->cols * sizeof *y);
 }
 
-gr_status gr_cpu_run_matmul_id_back(gr_backend *b, const gr_op_call *call, gr_error *e)
+static gr_status run_across(gr_backend *b, const gr_op_call *call, bool bf16)
 {
-  (void)e;
   slots s = { .g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), true), .out = &call->out[0] };
   grouped *g = &s.g;
+  g->p.term[0].bf16 = bf16;
   if (s.out->ne[1] == g->pairs.used) {
     run_pairs(g, b, call);
     return GR_OK;
@@ -222,3 +222,6 @@ size_t gr_cpu_scratch_matmul_id_back(const gr_op_call *call, int threads)
   slots s = { .g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), true) };
   return lay_out_slots(&s, call, threads, NULL);
 }
+
+GR_CPU_BOTH_PRECISIONS(matmul_id, run_along)
+GR_CPU_BOTH_PRECISIONS(matmul_id_back, run_across)

@@ -19,6 +19,7 @@ typedef struct head {
   const gr_cpu_isa *isa;
   struct gr_head_params params;
   const gr_array *w, *h, *labels, *bias, *a, *b; /* NULL: absent */
+  bool bf16;
   int64_t width, vocab, rank, chunk;
   int64_t slice, slices;
   /* Scratch. */
@@ -134,7 +135,7 @@ static bool gather(head *s, int64_t *next)
 /* ---- products ---- */
 
 /* Rows of x, dense, through rows [first, first + count) of w: along them, or across. */
-static gr_cpu_term term_of(const gr_array *w, int64_t first, int64_t count, bool across, const float *x)
+static gr_cpu_term term_of(const head *s, const gr_array *w, int64_t first, int64_t count, bool across, const float *x)
 {
   int64_t depth = across ? count : w->ne[0];
   return (gr_cpu_term){ .w = (const char *)w->data + first * w->nb[1],
@@ -145,7 +146,8 @@ static gr_cpu_term term_of(const gr_array *w, int64_t first, int64_t count, bool
                         .x = (const char *)x,
                         .x_row = depth * (int64_t)sizeof *x,
                         .x_step = sizeof *x,
-                        .depth = depth };
+                        .depth = depth,
+                        .bf16 = s->bf16 && w == s->w };
 }
 
 static void run(const head *s, gr_cpu_product *p) { gr_cpu_product_run(p, s->isa, s->call->pool, s->product); }
@@ -183,17 +185,20 @@ static void scale(const head *s, float *v) { s->isa->scale(v, v, s->params.lora_
 static void lower(const head *s)
 {
   if (!s->rank) return;
-  multiply(s, term_of(s->a, 0, s->rank, false, s->x), s->rank, s->u, false);
+  multiply(s, term_of(s, s->a, 0, s->rank, false, s->x), s->rank, s->u, false);
   scale(s, s->u);
 }
 
 /* The logits of `count` words from s->first on, each block of them given to finish. */
 static gr_cpu_product logits(const head *s, int64_t count, gr_cpu_finish *finish)
 {
-  gr_cpu_product p = {
-    .term = { term_of(s->w, s->first, count, false, s->x) }, .terms = 1, .rows = s->rows, .cols = count, .finish = finish, .finish_ctx = s
-  };
-  if (s->rank) p.term[p.terms++] = term_of(s->b, s->first, count, false, s->u);
+  gr_cpu_product p = { .term = { term_of(s, s->w, s->first, count, false, s->x) },
+                       .terms = 1,
+                       .rows = s->rows,
+                       .cols = count,
+                       .finish = finish,
+                       .finish_ctx = s };
+  if (s->rank) p.term[p.terms++] = term_of(s, s->b, s->first, count, false, s->u);
   return p;
 }
 
@@ -235,11 +240,11 @@ static void loss_job(void *ctx, size_t job, int thread)
   ((float *)s->call->out[1].data)[s->tokens[job]] = (float)lse;
 }
 
-gr_status gr_cpu_run_head_loss(gr_backend *b, const gr_op_call *call, gr_error *e)
+static gr_status run_head(gr_backend *b, const gr_op_call *call, bool bf16)
 {
-  (void)e;
   head s = head_of(call, 3, 4, 5);
   s.isa = gr_cpu_isa_of(b);
+  s.bf16 = bf16;
   lay_out(&s, false, call->scratch);
   for (int i = 0; i < 2; i++) memset(call->out[i].data, 0, (size_t)call->out[i].ne[0] * sizeof(float));
   for (int64_t next = 0; gather(&s, &next);) {
@@ -271,17 +276,17 @@ static void block_back(const head *s, int64_t count)
   gr_cpu_product p = logits(s, count, finish_gradients);
   p.y = s->g, p.y_row = count;
   run(s, &p);
-  multiply(s, term_of(s->w, s->first, count, true, s->g), s->width, s->dx, s->first > 0 && !GR_MUTANT(head_loss_back_block_overwrites));
+  multiply(s, term_of(s, s->w, s->first, count, true, s->g), s->width, s->dx, s->first > 0 && !GR_MUTANT(head_loss_back_block_overwrites));
   if (!s->rank) return;
   add_outer(s, s->g, count, s->u, s->rank, (float *)s->call->out[2].data + s->first * s->rank);
-  multiply(s, term_of(s->b, s->first, count, true, s->g), s->rank, s->q, s->first > 0);
+  multiply(s, term_of(s, s->b, s->first, count, true, s->g), s->rank, s->q, s->first > 0);
 }
 
-gr_status gr_cpu_run_head_loss_back(gr_backend *b, const gr_op_call *call, gr_error *e)
+static gr_status run_head_back(gr_backend *b, const gr_op_call *call, bool bf16)
 {
-  (void)e;
   head s = head_of(call, 5, 6, 7);
   s.isa = gr_cpu_isa_of(b);
+  s.bf16 = bf16;
   lay_out(&s, true, call->scratch);
   for (int i = 0; i < call->n_out; i++) memset(call->out[i].data, 0, (size_t)gr_array_count(&call->out[i]) * sizeof(float));
   float *dh = call->out[0].data;
@@ -291,9 +296,12 @@ gr_status gr_cpu_run_head_loss_back(gr_backend *b, const gr_op_call *call, gr_er
     if (s.rank) {
       scale(&s, s.q);
       add_outer(&s, s.q, s.rank, s.x, s.width, call->out[1].data);
-      multiply(&s, term_of(s.a, 0, s.rank, true, s.q), s.width, s.dx, true);
+      multiply(&s, term_of(&s, s.a, 0, s.rank, true, s.q), s.width, s.dx, true);
     }
     for (int64_t r = 0; r < s.rows; r++) memcpy(dh + s.tokens[r] * s.width, s.dx + r * s.width, (size_t)s.width * sizeof *dh);
   }
   return GR_OK;
 }
+
+GR_CPU_BOTH_PRECISIONS(head_loss, run_head)
+GR_CPU_BOTH_PRECISIONS(head_loss_back, run_head_back)

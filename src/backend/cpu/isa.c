@@ -9,7 +9,7 @@ extern const gr_cpu_isa gr_cpu_isa_generic;
 static bool runs_always(void) { return true; }
 
 #if GR_CPU_X86
-extern const gr_cpu_isa gr_cpu_isa_avx2, gr_cpu_isa_avx512;
+extern const gr_cpu_isa gr_cpu_isa_avx2, gr_cpu_isa_avx512, gr_cpu_isa_avx512_bf16;
 
 /* What -march=x86-64-v3 and -v4 let the compiler use, as far as it can matter in floating-point kernels. */
 static bool runs_avx2(void)
@@ -23,6 +23,8 @@ static bool runs_avx512(void)
   return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+
+static bool runs_avx512_bf16(void) { return runs_avx512() && __builtin_cpu_supports("avx512bf16"); }
 #endif
 
 #if GR_CPU_ARM
@@ -35,6 +37,7 @@ static const struct {
   bool (*runs)(void);
 } sets[] = {
 #if GR_CPU_X86
+  { &gr_cpu_isa_avx512_bf16, runs_avx512_bf16 },
   { &gr_cpu_isa_avx512, runs_avx512 },
   { &gr_cpu_isa_avx2, runs_avx2 },
 #endif

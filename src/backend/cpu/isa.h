@@ -13,6 +13,7 @@ typedef struct gr_cpu_isa {
   const char *name;
   int block_rows; /* rows that the micro-kernel of products computes at once */
   int lanes;
+  bool words;                  /* products in bf16 are faster than in F32 */
   gr_decode_fn *const *decode; /* by type; bit-equal to gr_quant_decoder's */
 #define GR_KERNEL(result, name, args) result(*name) args;
 #include "backend/cpu/kernels/kernels.def"

@@ -38,8 +38,9 @@ static size_t scratch_of(const gr_op_call *call, int64_t depth, int threads)
   return gr_cpu_product_scratch(call->out[0].ne[1], call->out[0].ne[0], depth, 0, true, threads);
 }
 
-static gr_status run(gr_backend *b, const gr_op_call *call, gr_cpu_term term, const gr_array *base)
+static gr_status run(gr_backend *b, const gr_op_call *call, gr_cpu_term term, bool bf16, const gr_array *base)
 {
+  term.bf16 = bf16;
   const gr_array *y = &call->out[0];
   gr_cpu_product p = {
     .term = { term }, .terms = 1, .rows = y->ne[1], .cols = y->ne[0], .y = y->data, .y_row = y->nb[1] / (int64_t)sizeof(float)
@@ -57,12 +58,24 @@ static gr_status run(gr_backend *b, const gr_op_call *call, gr_cpu_term term, co
   return GR_OK;
 }
 
+/* The gradient of a factor is a product of two activations over tokens, one of which may look like a large weight: it is not rounded. */
+static bool rounds(const gr_array *w, gr_cpu_term t)
+{
+  return gr_cpu_rounds(w) && !(t.across && w->dtype == GR_F32 && t.x_row == sizeof(float));
+}
+
 #define PRODUCT(name, term, w, x, base)                                                                                                    \
   gr_status gr_cpu_run_##name(gr_backend *b, const gr_op_call *call, gr_error *e)                                                          \
   {                                                                                                                                        \
     (void)e;                                                                                                                               \
-    return run(b, call, term(&call->in[w], &call->in[x]), base);                                                                           \
+    return run(b, call, term(&call->in[w], &call->in[x]), false, base);                                                                    \
   }                                                                                                                                        \
+  gr_status gr_cpu_run_bf16_##name(gr_backend *b, const gr_op_call *call, gr_error *e)                                                     \
+  {                                                                                                                                        \
+    (void)e;                                                                                                                               \
+    return run(b, call, term(&call->in[w], &call->in[x]), true, base);                                                                     \
+  }                                                                                                                                        \
+  bool gr_cpu_admits_bf16_##name(const gr_op_call *call) { return rounds(&call->in[w], term(&call->in[w], &call->in[x])); }                \
   size_t gr_cpu_scratch_##name(const gr_op_call *call, int threads)                                                                        \
   {                                                                                                                                        \
     return scratch_of(call, term(&call->in[w], &call->in[x]).depth, threads);                                                              \

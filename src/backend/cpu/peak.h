@@ -5,6 +5,6 @@
 
 /* Runs `loops` rounds on every thread of the pool (NULL: one thread); returns the floating-point operations done. b: an open CPU backend.
  */
-double gr_cpu_peak(const gr_backend *b, gr_pool *pool, int64_t loops);
+double gr_cpu_peak(const gr_backend *b, gr_pool *pool, int64_t loops, bool bf16);
 
 #endif

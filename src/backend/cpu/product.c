@@ -19,17 +19,17 @@ enum {
 
 _Static_assert((int)CHUNK >= (int)GR_FUSED_DEPTH, "a fused sum is taken in one piece");
 
-static int64_t chunk_of(int64_t depth)
+static int64_t chunk_of(int64_t depth, bool words)
 {
-  int64_t pieces = gr_ceil_div(depth, CHUNK);
+  int64_t pieces = gr_ceil_div(depth, words ? 2 * CHUNK : CHUNK);
   return pieces <= 1 ? gr_max(depth, 1) : gr_ceil_div(gr_ceil_div(depth, pieces), CHUNK_UNIT) * CHUNK_UNIT;
 }
 
 static int64_t round_up(int64_t n, int64_t unit) { return gr_ceil_div(n, unit) * unit; }
 
-static int64_t packed_floats(int64_t rows, int64_t depth, int64_t blocks)
+static int64_t packed_floats(const gr_cpu_term *t, int64_t rows, int64_t blocks)
 {
-  return round_up(rows * depth + blocks * GR_CPU_SPARE * gr_ceil_div(depth, chunk_of(depth)), 16);
+  return round_up(rows * gr_words(t, t->depth) + blocks * GR_CPU_SPARE * gr_ceil_div(t->depth, t->chunk), 16);
 }
 
 /* Columns of the widest tile. */
@@ -38,8 +38,8 @@ static int64_t tile_cols(int64_t cols, int64_t chunk, int64_t unit)
   return gr_min(gr_max(TILE_FLOATS / chunk / unit, 1) * unit, round_up(cols, unit));
 }
 
-/* For the smallest block of rows and the largest unit, so that it holds for every instruction set and type; and monotone, though a
- * longer contraction may be cut into shorter chunks. */
+/* For the smallest block of rows and the largest unit, and floats rather than words, so that it holds for every instruction set and type;
+ * and monotone, though a longer contraction may be cut into shorter chunks. */
 size_t gr_cpu_product_scratch(int64_t rows, int64_t cols, int64_t depth, int64_t depth2, bool kept, int threads)
 {
   const int64_t most = TILE_FLOATS > CHUNK * CHUNK_UNIT ? TILE_FLOATS : CHUNK * CHUNK_UNIT;
@@ -58,11 +58,15 @@ static bool over_tokens(const gr_cpu_term *t)
   return t->across && t->x_row == f && t->x_step != f && t->x_step % f == 0;
 }
 
-/* How operands are read changes no bit. */
+/* How operands are read changes no bit. In bf16 they are rounded on the way, and so never read where they stand. */
 static void choose_reads(const gr_cpu_product *p, gr_cpu_term *t)
 {
   const int64_t f = sizeof(float);
-  t->chunk = over_tokens(t) ? gr_max(1, gr_min(t->depth, TOKENS)) : chunk_of(t->depth);
+  t->words = t->bf16 && p->isa->words;
+  t->w_read = false;
+  t->x_read = GR_CPU_X_PACK;
+  t->chunk = over_tokens(t) ? gr_max(1, gr_min(t->depth, TOKENS)) : chunk_of(t->depth, t->words);
+  if (t->bf16) return;
   t->x_read = over_tokens(t) ? GR_CPU_X_BY_STEP : GR_CPU_X_PACK;
   if (!over_tokens(t) && t->x_step == f && t->x_row % f == 0 && t->x_row % PAGE && p->cols <= FEW_COLS) t->x_read = GR_CPU_X_BY_ROW;
   t->w_read = t->across && t->dtype == GR_F32 && t->w_step == f && t->w_row % f == 0 && p->cols % GR_CPU_SPARE == 0 && p->rows <= FEW_ROWS;
@@ -75,10 +79,11 @@ static void plan_terms(gr_cpu_product *p, float **scratch)
   for (gr_cpu_term *t = p->term; t < p->term + p->terms; t++) {
     choose_reads(p, t);
     t->packed = *scratch;
-    if (t->x_read == GR_CPU_X_PACK) *scratch += packed_floats(p->rows, t->depth, p->blocks);
+    if (t->x_read == GR_CPU_X_PACK) *scratch += packed_floats(t, p->rows, p->blocks);
     if (t->across && !t->w_read) p->unit = gr_max(p->unit, gr_dtype_get(t->dtype)->block_elems);
   }
-  for (gr_cpu_term *t = p->term; t < p->term + p->terms; t++) p->widest = gr_min(p->widest, tile_cols(p->cols, t->chunk, p->unit));
+  for (gr_cpu_term *t = p->term; t < p->term + p->terms; t++)
+    p->widest = gr_min(p->widest, tile_cols(p->cols, gr_words(t, t->chunk), p->unit));
 }
 
 /* How work is dealt changes no bit either. */
@@ -90,7 +95,7 @@ static void plan(gr_cpu_product *p, const gr_cpu_isa *isa, int threads, float *s
   int64_t units = gr_ceil_div(p->cols, p->unit), deepest = 0;
   double work = 0;
   for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++) {
-    deepest = gr_max(deepest, t->chunk);
+    deepest = gr_max(deepest, gr_words(t, t->chunk));
     work += (double)p->rows * (double)p->cols * (double)t->depth;
   }
   if (work < SMALL) threads = 1;
@@ -203,7 +208,8 @@ void gr_cpu_group_plan(gr_cpu_product *p, const gr_cpu_isa *isa)
   gr_cpu_term *t = p->term;
   p->isa = isa;
   p->unit = t->across ? gr_max(UNIT, gr_dtype_get(t->dtype)->block_elems) : UNIT;
-  t->chunk = chunk_of(t->depth);
+  t->words = t->bf16 && isa->words;
+  t->chunk = chunk_of(t->depth, t->words);
   t->x_read = GR_CPU_X_PACK;
   p->widest = gr_min(tile_cols(p->cols, t->chunk, p->unit), GROUP_COLS);
 }

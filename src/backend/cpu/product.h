@@ -7,6 +7,10 @@
  * A tile is a piece of W, decoded once into the order the micro-kernel reads, small enough for the L2 cache; all rows of x pass
  * over it. x is packed first, in blocks of up to block_rows rows. Only the tile's builder knows the direction and the type.
  *
+ * A term may be asked for in bf16: both operands are rounded to it, ties to even, when they are packed and decoded; sums are F32. Where the
+ * set has an instruction for pairs of bf16, tiles and packed rows are words of two neighbours of the contraction; where it has none they
+ * stay floats, and the rounding alone is done.
+ *
  * Bits: an element is a chain of multiply-adds along k within a chunk, and chunk sums are added in order. Chunks follow from the
  * depth (and from whether it counts tokens) alone, so an element's bits depend on its row of x and its column of W, and on nothing else:
  * not on threads, on how many rows there are, where in a block a row stands, or how W is stored. */
@@ -32,8 +36,10 @@ typedef struct gr_cpu_term {
   int64_t x_row, x_step; /* bytes from x[row, k] to x[row + 1, k] and x[row, k + 1] */
   const int64_t *x_at;   /* groups: bytes from x to each row, in place of x_row */
   int64_t depth;
+  bool bf16;
   /* Filled in by gr_cpu_product_run. */
   gr_cpu_x x_read;
+  bool words;    /* bf16, two to a word */
   bool w_read;   /* W is read where it stands: floats, across, whole vectors */
   int64_t chunk; /* of the contraction */
   float *packed;
@@ -96,12 +102,15 @@ static inline int64_t gr_max(int64_t a, int64_t b) { return a > b ? a : b; }
 /* Which rows a block holds: dealt evenly, 32 rows being 11 + 11 + 10 rather than 14 + 14 + 4. */
 static inline int64_t gr_block_begin(int64_t rows, int64_t blocks, int64_t i) { return rows * i / blocks; }
 
+/* Floats, or words, that n elements of the contraction take; n is even or ends it. */
+static inline int64_t gr_words(const gr_cpu_term *t, int64_t n) { return t->words ? (n + 1) / 2 : n; }
+
 /* Packed x: chunk by chunk, block by block, k by k with the block's rows side by side, so that the micro-kernel reads one
  * stream. A block is stored with whole vectors that overlap; GR_CPU_SPARE floats keep the last off the next block. */
 static inline float *gr_packed_at(const gr_cpu_product *p, const gr_cpu_term *t, int64_t block, int64_t k)
 {
-  int64_t deep = gr_min(t->chunk, t->depth - k);
-  return t->packed + p->rows * k + k / t->chunk * p->blocks * GR_CPU_SPARE + gr_block_begin(p->rows, p->blocks, block) * deep +
+  int64_t deep = gr_words(t, gr_min(t->chunk, t->depth - k));
+  return t->packed + p->rows * gr_words(t, k) + k / t->chunk * p->blocks * GR_CPU_SPARE + gr_block_begin(p->rows, p->blocks, block) * deep +
          block * GR_CPU_SPARE;
 }
 

@@ -161,7 +161,7 @@ gr_status gr_backend_open_emu(gr_backend **out, gr_pool *pool, gr_error *e)
     gr_free(queue);
     return gr_fail_memory(e, sizeof *m + QUEUE_COMMANDS * sizeof *queue);
   }
-  *m = (gr_emu){ .gpu = { { &ops, pool }, emu_launch }, .lanes = 32, .queue = queue };
+  *m = (gr_emu){ .gpu = { { .ops = &ops, .pool = pool }, emu_launch }, .lanes = 32, .queue = queue };
   *out = &m->gpu.head;
   return GR_OK;
 }

@@ -29,7 +29,7 @@ gr_status gr_backend_open_ref(gr_backend **out, gr_pool *pool, gr_error *e)
 {
   gr_backend *b = gr_calloc(1, sizeof *b);
   if (!b) return gr_fail_memory(e, sizeof *b);
-  *b = (gr_backend){ &ops, pool };
+  *b = (gr_backend){ .ops = &ops, .pool = pool };
   *out = b;
   return GR_OK;
 }

@@ -7,17 +7,26 @@ static inline __attribute__((always_inline)) void micro(int layout, int rows, in
                                                         int64_t base_row)
 {
   vf sum[GR_ROWS][2];
-  const int64_t row = layout == GR_A_PACKED ? 1 : layout == GR_A_BY_ROW ? a_step : GR_CPU_QUERIES;
-  const int64_t step = layout == GR_A_PACKED ? a_step : 1;
+  const int64_t row = layout == GR_A_PACKED || layout == GR_A_WORDS ? 1 : layout == GR_A_BY_ROW ? a_step : GR_CPU_QUERIES;
+  const bool packed = layout == GR_A_PACKED || layout == GR_A_WORDS;
+  const int64_t step = packed ? a_step : 1;
   GR_UNROLL
   for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vf){ 0 };
   for (int64_t s = 0; s < steps; s++, a += step, b += b_step) {
     vf left = vload(b), right = vectors == 2 ? vload(b + GR_LANES) : left;
-    if (layout == GR_A_PACKED) __builtin_prefetch(a + 16 * step);
+    if (packed) __builtin_prefetch(a + 16 * step);
     __builtin_prefetch(b + 16 * b_step);
     const gr_side side = load_side(a, layout == GR_A_PACKED ? rows : 0);
     GR_UNROLL
     for (int r = 0; r < rows; r++) {
+#if GR_WORDS
+      if (layout == GR_A_WORDS) {
+        vf word = vword(a + r * row);
+        sum[r][0] = vdot_words(word, left, sum[r][0]);
+        if (vectors == 2) sum[r][1] = vdot_words(word, right, sum[r][1]);
+        continue;
+      }
+#endif
       vf x = vset(r < side.rows ? side.lanes[r / GR_LANES][r % GR_LANES] : a[r * row]);
       sum[r][0] = madd(x, left, sum[r][0]);
       if (vectors == 2) sum[r][1] = madd(x, right, sum[r][1]);
@@ -54,11 +63,17 @@ static inline __attribute__((always_inline)) void micro(int layout, int rows, in
 BLOCKS(KERNELS, PACKED)
 BLOCKS(KERNELS, BY_ROW)
 BLOCKS(KERNELS, BY_KEY)
+#if GR_WORDS
+BLOCKS(KERNELS, WORDS)
+#endif
 
 gr_micro_fn *const GR_ISA_FN(micro)[GR_A_LAYOUTS][GR_ROWS][2] = {
   [GR_A_PACKED] = { BLOCKS(ENTRY, PACKED) },
   [GR_A_BY_ROW] = { BLOCKS(ENTRY, BY_ROW) },
   [GR_A_BY_KEY] = { BLOCKS(ENTRY, BY_KEY) },
+#if GR_WORDS
+  [GR_A_WORDS] = { BLOCKS(ENTRY, WORDS) },
+#endif
 };
 
 /* Columns [col, cols), fewer than a strip: computed aside, then the live ones are stored. */

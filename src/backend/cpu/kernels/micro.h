@@ -19,8 +19,9 @@ enum {
   GR_COLS = 2 * GR_LANES
 };
 
-/* How a's element of row r and step s is found: PACKED a[s * a_step + r], BY_ROW a[r * a_step + s], BY_KEY a[r * GR_CPU_QUERIES + s]. */
-enum { GR_A_PACKED, GR_A_BY_ROW, GR_A_BY_KEY, GR_A_LAYOUTS };
+/* How a's element of row r and step s is found: PACKED a[s * a_step + r], BY_ROW a[r * a_step + s], BY_KEY a[r * GR_CPU_QUERIES + s].
+ * WORDS, where the set has them: as PACKED, but elements of a and b are words of two bf16, two steps of the contraction at once. */
+enum { GR_A_PACKED, GR_A_BY_ROW, GR_A_BY_KEY, GR_A_WORDS, GR_A_LAYOUTS = GR_A_WORDS + GR_WORDS };
 
 typedef void gr_micro_fn(const float *a, int64_t a_step, const float *b, int64_t b_step, int64_t steps, float *c, int64_t c_row,
                          const float *base, int64_t base_row);
@@ -67,6 +68,33 @@ static inline __attribute__((always_inline)) gr_side load_side(const float *a, i
     if (i * GR_LANES < s.rows) s.lanes[i] = vload(a + i * GR_LANES);
   return s;
 }
+
+#if GR_WORDS
+/* Lanes r of dst + i * step: the word of src[r][2 i] and src[r][2 i + 1], for n floats; an odd one stands beside 0. */
+static inline void transpose_words(float *dst, int64_t step, const float *const src[GR_LANES], int64_t n)
+{
+  for (int64_t i = 0; i < n; i += 2 * GR_LANES, dst += GR_LANES * step) {
+    int64_t live = n - i;
+    vf v[GR_LANES];
+    if (live >= 2 * GR_LANES) {
+      GR_UNROLL
+      for (int r = 0; r < GR_LANES; r++) v[r] = vwords(vload(src[r] + i), vload(src[r] + i + GR_LANES));
+    } else {
+      for (int r = 0; r < GR_LANES; r++) {
+        vf low = vload_part(src[r] + i, live < GR_LANES ? live : GR_LANES);
+        v[r] = vwords(low, live > GR_LANES ? vload_part(src[r] + i + GR_LANES, live - GR_LANES) : (vf){ 0 });
+      }
+    }
+    vtranspose(v);
+    if (live >= 2 * GR_LANES) {
+      GR_UNROLL
+      for (int s = 0; s < GR_LANES; s++) vstore(dst + s * step, v[s]);
+    } else {
+      for (int s = 0; s < (live + 1) / 2; s++) vstore(dst + s * step, v[s]);
+    }
+  }
+}
+#endif
 
 /* dst[i * step + r] = src[r][i] for r < GR_LANES, i < n: whole vectors, in ascending order of i. */
 static inline void transpose_rows(float *dst, int64_t step, const float *const src[GR_LANES], int64_t n)

@@ -18,10 +18,40 @@ static void pack_strided(const gr_cpu_term *t, int64_t first, int64_t rows, int6
     for (int64_t r = 0; r < rows; r++) memcpy(dst++, x_at(t, first + r) + (k + i) * t->x_step, sizeof *dst);
 }
 
+/* To bf16 and back: n floats, of which some more may be written. */
+static void round_floats(float *v, int64_t n)
+{
+  for (int64_t i = 0; i < n; i += GR_LANES) vstore(v + i, vround_bf16(vload(v + i)));
+}
+
+#if GR_WORDS
+static void pack_words(const gr_cpu_term *t, int64_t first, int64_t rows, int64_t k, int64_t deep, float *dst)
+{
+  if (t->x_step == sizeof(float)) {
+    const float *src[GR_LANES];
+    for (int64_t r = 0; r < GR_LANES; r++) src[r] = (const float *)x_at(t, first + gr_min(r, rows - 1)) + k;
+    transpose_words(dst, rows, src, deep);
+    return;
+  }
+  for (int64_t i = 0; i < deep; i += 2, dst += rows) {
+    float pair[2][GR_LANES] = { { 0 } };
+    for (int64_t h = 0; h < 2 && i + h < deep; h++)
+      for (int64_t r = 0; r < rows; r++) memcpy(&pair[h][r], x_at(t, first + r) + (k + i + h) * t->x_step, sizeof **pair);
+    vstore(dst, vpair(vload(pair[0]), vload(pair[1])));
+  }
+}
+#endif
+
 /* One chunk of a block of rows. */
 static void pack_chunk(const gr_cpu_term *t, int64_t first, int64_t rows, int64_t k, int64_t deep, float *dst)
 {
   float *packed = dst;
+#if GR_WORDS
+  if (t->words) {
+    pack_words(t, first, rows, k, deep, dst);
+    return;
+  }
+#endif
   if (t->x_step == sizeof(float)) {
     const float *src[GR_ROWS_UP];
     for (int64_t r = 0; r < GR_ROWS_UP; r++) src[r] = (const float *)x_at(t, first + gr_min(r, rows - 1)) + k;
@@ -34,6 +64,7 @@ static void pack_chunk(const gr_cpu_term *t, int64_t first, int64_t rows, int64_
     pack_strided(t, first, rows, k, deep, dst);
   }
   for (float *v = packed, *end = v + rows * deep; GR_MUTANT(out_prod_half) && v < end; v++) *v = GR_MUTANT_HALF(out_prod_half, *v);
+  if (t->bf16) round_floats(packed, rows * deep);
 }
 
 void GR_ISA_FN(pack)(const gr_cpu_product *p, const gr_cpu_term *t, int64_t block)
@@ -81,36 +112,96 @@ static inline void fetch(const char *w, int64_t bytes)
   __builtin_prefetch(w + bytes - 1);
 }
 
+/* The same rows, in the strip's order at dst: floats, or words. */
+static inline void strip_rows(const gr_cpu_term *t, float *dst, const float *const src[GR_LANES], int64_t n)
+{
+#if GR_WORDS
+  if (t->words) {
+    transpose_words(dst, GR_COLS, src, n);
+    return;
+  }
+#endif
+  (void)t;
+  transpose_rows(dst, GR_COLS, src, n);
+}
+
+/* BF16 is words already: moved, not decoded. */
+static inline bool words_already(const gr_cpu_term *t, int64_t n) { return t->words && t->dtype == GR_BF16 && n % 2 == 0; }
+
 /* Columns of the tile are rows of W. Columns past the last repeat it; their sums are dropped. */
 static void tile_along(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col, int64_t cols, int64_t k, int64_t deep, float *tile)
 {
   float buffer[GR_LANES][PITCH];
-  gr_tile_fn *decode = GR_ISA_FN(tiles)[t->dtype];
-  const int64_t bytes = (int64_t)gr_row_bytes(t->dtype, gr_min(PIECE, deep));
+  gr_tile_fn *decode = GR_ISA_FN(tiles)[t->words][t->dtype];
+  const int64_t strip = gr_words(t, deep) * GR_COLS, bytes = (int64_t)gr_row_bytes(t->dtype, gr_min(PIECE, deep));
   if (GR_MUTANT(matmul_no_tile_offset)) col = 0;
   for (int64_t c = 0; c < cols; c += GR_LANES) {
-    float *dst = tile + c / GR_COLS * deep * GR_COLS + c % GR_COLS;
+    float *dst = tile + c / GR_COLS * strip + c % GR_COLS;
     for (int64_t i = 0; decode && c + GR_LANES <= cols && i < deep; i += PIECE) {
-      int64_t n = gr_min(deep - i, PIECE), next = i + PIECE < deep ? i + PIECE : 0, strip = next ? c : c + GR_LANES;
-      const char *w = weight_at(t, col + c, k + i), *ahead = weight_at(t, col + strip, k + next);
-      for (int64_t r = strip; r < gr_min(strip + GR_LANES, cols); r++, ahead += t->w_row) fetch(ahead, bytes);
-      decode((const uint8_t *)w, t->w_row, n, dst + i * GR_COLS);
+      int64_t n = gr_min(deep - i, PIECE), next = i + PIECE < deep ? i + PIECE : 0, beside = next ? c : c + GR_LANES;
+      const char *w = weight_at(t, col + c, k + i), *ahead = weight_at(t, col + beside, k + next);
+      for (int64_t r = beside; r < gr_min(beside + GR_LANES, cols); r++, ahead += t->w_row) fetch(ahead, bytes);
+      decode((const uint8_t *)w, t->w_row, n, dst + gr_words(t, i) * GR_COLS);
     }
     if (decode && c + GR_LANES <= cols) continue;
     for (int64_t i = 0; i < deep; i += PIECE) {
       int64_t n = gr_min(deep - i, PIECE);
       const float *src[GR_LANES];
+      for (int64_t r = 0; i + PIECE < deep && t->dtype != GR_F32 && r < gr_min(GR_LANES, cols - c); r++)
+        fetch(weight_at(t, col + c + r, k + i + PIECE), (int64_t)gr_row_bytes(t->dtype, gr_min(PIECE, deep - i - PIECE)));
+      if (words_already(t, n)) {
+        for (int64_t r = 0; r < GR_LANES; r++)
+          src[r] = (const float *)(t->w + (col + gr_min(c + r, cols - 1)) * t->w_row + (k + i) * (int64_t)sizeof(uint16_t));
+        transpose_rows(dst + i / 2 * GR_COLS, GR_COLS, src, n / 2);
+        continue;
+      }
       for (int64_t r = 0; r < GR_LANES; r++) src[r] = c + r < cols ? weights(p, t, col + c + r, k + i, n, buffer[r]) : src[r - 1];
-      transpose_rows(dst + i * GR_COLS, GR_COLS, src, n);
+      strip_rows(t, dst + gr_words(t, i) * GR_COLS, src, n);
     }
   }
 }
+
+#if GR_WORDS
+/* n elements of two rows as words. odd NULL: zeros. */
+static inline void across_words(const float *even, const float *odd, int64_t n, float *dst, int64_t strip)
+{
+  for (int64_t j = 0; j < n; j += GR_LANES) {
+    float *to = dst + j / GR_COLS * strip + j % GR_COLS;
+    if (n - j >= GR_LANES) vstore(to, vpair(vload(even + j), odd ? vload(odd + j) : (vf){ 0 }));
+    else vstore(to, vpair(vload_part(even + j, n - j), odd ? vload_part(odd + j, n - j) : (vf){ 0 }));
+  }
+}
+
+static void tile_across_words(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col, int64_t cols, int64_t k, int64_t deep,
+                              float *tile)
+{
+  float buffer[2][PITCH];
+  const int64_t strip = gr_words(t, deep) * GR_COLS;
+  for (int64_t c = 0; c < cols; c += PIECE) {
+    int64_t n = gr_min(cols - c, PIECE), bytes = (int64_t)gr_row_bytes(t->dtype, n);
+    const char *ahead = weight_at(t, k + AHEAD - 2, col + c);
+    for (int64_t i = 0; i < deep; i += 2) {
+      ahead += 2 * t->w_row;
+      if (i + AHEAD + 1 < deep) fetch(ahead, bytes), fetch(ahead + t->w_row, bytes);
+      const float *even = weights(p, t, k + i, col + c, n, buffer[0]);
+      const float *odd = i + 1 < deep ? weights(p, t, k + i + 1, col + c, n, buffer[1]) : NULL;
+      across_words(even, odd, n, tile + c / GR_COLS * strip + i / 2 * GR_COLS, strip);
+    }
+  }
+}
+#endif
 
 /* Columns of the tile are columns of W. */
 static void tile_across(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col, int64_t cols, int64_t k, int64_t deep, float *tile)
 {
   float buffer[PITCH];
   if (GR_MUTANT(out_prod_no_tile_offset)) col = 0;
+#if GR_WORDS
+  if (t->words) {
+    tile_across_words(p, t, col, cols, k, deep, tile);
+    return;
+  }
+#endif
   for (int64_t c = 0; c < cols; c += PIECE) {
     int64_t n = gr_min(cols - c, PIECE), bytes = (int64_t)gr_row_bytes(t->dtype, n);
     const char *ahead = weight_at(t, k + AHEAD - 1, col + c);
@@ -125,6 +216,12 @@ static void tile_across(const gr_cpu_product *p, const gr_cpu_term *t, int64_t c
   }
 }
 
+static void make_tile(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col, int64_t cols, int64_t k, int64_t deep, float *tile)
+{
+  (t->across ? tile_across : tile_along)(p, t, col, cols, k, deep, tile);
+  if (t->bf16 && !t->words) round_floats(tile, gr_ceil_div(cols, GR_COLS) * GR_COLS * deep);
+}
+
 /* ---- products ---- */
 
 /* Where results of a tile go: z holds rows of the product from `first` on. */
@@ -135,11 +232,13 @@ typedef struct target {
 
 static inline float *target_at(const target *to, int64_t row) { return to->z + (row - to->first) * to->row; }
 
+static inline int packed_layout(const gr_cpu_term *t) { return t->words ? GR_A_WORDS : GR_A_PACKED; }
+
 /* One block of rows through one tile, on top of base (NULL: nothing). */
 static void multiply(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col, int64_t cols, int64_t block, int64_t k, const float *tile,
                      const target *to, const float *base, int64_t base_row)
 {
-  const int64_t f = sizeof(float), first = gr_block_begin(p->rows, p->blocks, block), deep = gr_min(t->chunk, t->depth - k);
+  const int64_t f = sizeof(float), first = gr_block_begin(p->rows, p->blocks, block), deep = gr_words(t, gr_min(t->chunk, t->depth - k));
   gr_micro_block m = { .b = tile,
                        .b_step = GR_COLS,
                        .b_strip = GR_COLS * deep,
@@ -159,7 +258,7 @@ static void multiply(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col,
   case GR_CPU_X_PACK:
     m.a = gr_packed_at(p, t, block, k);
     m.a_step = m.rows;
-    micro_block(GR_A_PACKED, &m);
+    micro_block(packed_layout(t), &m);
     break;
   case GR_CPU_X_BY_STEP:
     m.a = (const float *)(t->x + k * t->x_step) + first;
@@ -192,7 +291,7 @@ static void one_tile(const gr_cpu_product *p, int64_t col, int64_t cols, int64_t
       int64_t deep = gr_min(t->chunk, t->depth - k);
       bool begun = (k > 0 && !GR_MUTANT(matmul_chunk_overwrites)) || t > p->term,
            done = k + deep >= t->depth && t == p->term + p->terms - 1;
-      if (!t->w_read) (t->across ? tile_across : tile_along)(p, t, col, cols, k, deep, tile);
+      if (!t->w_read) make_tile(p, t, col, cols, k, deep, tile);
       for (int64_t b = block; b < last; b++) {
         int64_t first = gr_block_begin(p->rows, p->blocks, b), rows = gr_block_begin(p->rows, p->blocks, b + 1) - first;
         if (at_once) to.first = first;
@@ -231,31 +330,31 @@ void GR_ISA_FN(group)(const gr_cpu_product *p, int64_t col, int64_t end, float *
 {
   const gr_cpu_term *t = p->term;
   int64_t blocks = gr_ceil_div(p->rows, GR_ROWS), k = 0;
-  float *packed = scratch + gr_ceil_div(p->widest * t->chunk, 16) * 16;
-  float *aside = packed + gr_ceil_div(p->rows * t->chunk + blocks * GR_CPU_SPARE, 16) * 16;
+  float *packed = scratch + gr_ceil_div(p->widest * gr_words(t, t->chunk), 16) * 16;
+  float *aside = packed + gr_ceil_div(p->rows * gr_words(t, t->chunk) + blocks * GR_CPU_SPARE, 16) * 16;
   do { /* a contraction over nothing still gives base, or zeros */
-    int64_t deep = gr_min(t->chunk, t->depth - k);
+    int64_t deep = gr_min(t->chunk, t->depth - k), steps = gr_words(t, deep);
     for (int64_t b = 0; b < blocks; b++) {
       int64_t first = gr_block_begin(p->rows, blocks, b);
-      pack_chunk(t, first, gr_block_begin(p->rows, blocks, b + 1) - first, k, deep, packed + first * deep + b * GR_CPU_SPARE);
+      pack_chunk(t, first, gr_block_begin(p->rows, blocks, b + 1) - first, k, deep, packed + first * steps + b * GR_CPU_SPARE);
     }
     for (float *v = packed; GR_MUTANT(matmul_id_back_half) && v < aside; v++) *v = GR_MUTANT_HALF(matmul_id_back_half, *v);
     for (int64_t c = col, wide; c < end; c += wide) {
       wide = gr_min(p->widest, end - c);
-      (t->across ? tile_across : tile_along)(p, t, GR_MUTANT(matmul_id_tile_0) ? 0 : c, wide, k, deep, scratch);
+      make_tile(p, t, GR_MUTANT(matmul_id_tile_0) ? 0 : c, wide, k, deep, scratch);
       for (int64_t b = 0; b < blocks; b++) {
         int64_t first = gr_block_begin(p->rows, blocks, b), rows = gr_block_begin(p->rows, blocks, b + 1) - first;
-        gr_micro_block m = { .a = packed + first * deep + b * GR_CPU_SPARE,
+        gr_micro_block m = { .a = packed + first * steps + b * GR_CPU_SPARE,
                              .a_step = rows,
                              .b = scratch,
                              .b_step = GR_COLS,
-                             .b_strip = GR_COLS * deep,
+                             .b_strip = GR_COLS * steps,
                              .c = aside,
                              .c_row = p->widest,
                              .rows = rows,
                              .cols = wide,
-                             .steps = deep };
-        micro_block(GR_A_PACKED, &m);
+                             .steps = steps };
+        micro_block(packed_layout(t), &m);
         scatter(p, first, rows, c, wide, aside, k > 0);
       }
     }

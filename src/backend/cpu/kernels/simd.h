@@ -26,6 +26,13 @@
 #define GR_LANE_OPERANDS 0
 #endif
 
+/* Whether the set multiplies pairs of bf16 and adds to F32: a word of four bytes then holds two neighbours of a contraction. */
+#if defined(__AVX512BF16__)
+#define GR_WORDS 1
+#else
+#define GR_WORDS 0
+#endif
+
 typedef float vf __attribute__((vector_size(4 * GR_LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * GR_LANES)));
 typedef uint32_t vu __attribute__((vector_size(4 * GR_LANES)));
@@ -117,6 +124,33 @@ static inline vf madd(vf a, vf b, vf sum)
   return a * b + sum;
 #endif
 }
+
+/* Rounded to bf16, ties to even, NaN staying one. */
+static inline vf vround_bf16(vf x)
+{
+  vu bits = (vu)x, even = bits + 0x7fff + (bits >> 16 & 1), nan = (vu)(x != x);
+  return (vf)(((nan & (bits | 0x400000)) | (~nan & even)) & 0xffff0000u);
+}
+
+#if GR_WORDS
+/* Words of pairs travel as vf, moved and never computed with. */
+static inline vf vdot_words(vf a, vf b, vf sum) { return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b); }
+static inline vf vword(const float *p)
+{
+  int32_t word;
+  memcpy(&word, p, sizeof word);
+  return (vf)vseti(word);
+}
+/* Floats 0 to 2 GR_LANES - 1, rounded, as words in their order. */
+static inline vf vwords(vf low, vf high) { return (vf)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low); }
+/* Lane by lane the word of even and odd, rounded. */
+static inline vf vpair(vf even, vf odd)
+{
+  const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18,
+                                       2, 17, 1, 16, 0);
+  return (vf)_mm512_permutexvar_epi16(zip, (__m512i)vwords(even, odd));
+}
+#endif
 
 /* The first n floats (0 < n <= GR_LANES) at p, zeros beyond; and storing only those. */
 static inline vf vload_part(const float *p, int64_t n)

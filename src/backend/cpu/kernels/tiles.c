@@ -88,47 +88,77 @@ static inline vf to_float(vi v) { return __builtin_convertvector(v, vf); }
 /* scale * code + offset, the product being exact. Without a fused operation in the set, it is two. */
 static inline vf scaled(vi code, vf scale, vf offset) { return madd(to_float(code), scale, offset); }
 
-static inline void put(float *dst, int64_t i, vf w) { vstore(dst + i * GR_COLS, w); }
+/* Elements i and i + 1, i even, of every row. */
+static inline void put(bool words, float *dst, int64_t i, vf even, vf odd)
+{
+#if GR_WORDS
+  if (words) {
+    vstore(dst + i / 2 * GR_COLS, vpair(even, odd));
+    return;
+  }
+#endif
+  (void)words;
+  vstore(dst + i * GR_COLS, even);
+  vstore(dst + (i + 1) * GR_COLS, odd);
+}
+
+/* Defines format_tile, and format_words where there are such words, from what follows: the decoder of n elements. */
+#define DECODE_ROWS(format)                                                                                                                \
+  static inline __attribute__((always_inline)) void format##_rows(bool words, const uint8_t *x, int64_t stride, int64_t n, float *dst);    \
+  static void format##_tile(const uint8_t *x, int64_t stride, int64_t n, float *dst) { format##_rows(false, x, stride, n, dst); }          \
+  DECODE_WORDS(format)                                                                                                                     \
+  static inline __attribute__((always_inline)) void format##_rows(bool words, const uint8_t *x, int64_t stride, int64_t n, float *dst)
+#if GR_WORDS
+#define DECODE_WORDS(format)                                                                                                               \
+  static void format##_words(const uint8_t *x, int64_t stride, int64_t n, float *dst) { format##_rows(true, x, stride, n, dst); }
+#else
+#define DECODE_WORDS(format)
+#endif
+
+/* Floats that n elements of a strip take. */
+static inline int64_t strip_of(bool words, int64_t n) { return (words ? n / 2 : n) * GR_COLS; }
 
 /* ---- blocks of 32 ---- */
 
-static void q4_1_tile(const uint8_t *x, int64_t stride, int64_t n, float *dst)
+DECODE_ROWS(q4_1)
 {
-  for (int64_t i = 0; i < n; i += GR_QK, x += sizeof(gr_block_q4_1), dst += GR_QK * GR_COLS) {
+  for (int64_t i = 0; i < n; i += GR_QK, x += sizeof(gr_block_q4_1), dst += strip_of(words, GR_QK)) {
     vi head = load_word(x, stride), w[4];
     vf d = half_floats(head), m = half_floats((vi)((vu)head >> 16));
     load_words(w, x + 4, stride);
     GR_UNROLL
     for (int j = 0; j < 4; j++) {
       GR_UNROLL
-      for (int b = 0; b < 4; b++) {
-        put(dst, 4 * j + b, scaled(w[j] >> 8 * b & 15, d, m));
-        put(dst, 16 + 4 * j + b, scaled(w[j] >> (8 * b + 4) & 15, d, m));
+      for (int b = 0; b < 4; b += 2) {
+        vi low = w[j] >> 8 * b, high = w[j] >> (8 * b + 4);
+        put(words, dst, 4 * j + b, scaled(low & 15, d, m), scaled(low >> 8 & 15, d, m));
+        put(words, dst, 16 + 4 * j + b, scaled(high & 15, d, m), scaled(high >> 8 & 15, d, m));
       }
     }
   }
 }
 
-static void q4_0_tile(const uint8_t *x, int64_t stride, int64_t n, float *dst)
+DECODE_ROWS(q4_0)
 {
-  for (int64_t i = 0; i < n; i += GR_QK, x += sizeof(gr_block_q4_0), dst += GR_QK * GR_COLS) {
+  for (int64_t i = 0; i < n; i += GR_QK, x += sizeof(gr_block_q4_0), dst += strip_of(words, GR_QK)) {
     vi w[4];
     vf d = half_floats(load_halves(x, stride));
     load_words(w, x + 2, stride);
     GR_UNROLL
     for (int j = 0; j < 4; j++) {
       GR_UNROLL
-      for (int b = 0; b < 4; b++) {
-        put(dst, 4 * j + b, d * to_float((w[j] >> 8 * b & 15) - 8));
-        put(dst, 16 + 4 * j + b, d * to_float((w[j] >> (8 * b + 4) & 15) - 8));
+      for (int b = 0; b < 4; b += 2) {
+        vi low = w[j] >> 8 * b, high = w[j] >> (8 * b + 4);
+        put(words, dst, 4 * j + b, d * to_float((low & 15) - 8), d * to_float((low >> 8 & 15) - 8));
+        put(words, dst, 16 + 4 * j + b, d * to_float((high & 15) - 8), d * to_float((high >> 8 & 15) - 8));
       }
     }
   }
 }
 
-static void q8_0_tile(const uint8_t *x, int64_t stride, int64_t n, float *dst)
+DECODE_ROWS(q8_0)
 {
-  for (int64_t i = 0; i < n; i += GR_QK, x += sizeof(gr_block_q8_0), dst += GR_QK * GR_COLS) {
+  for (int64_t i = 0; i < n; i += GR_QK, x += sizeof(gr_block_q8_0), dst += strip_of(words, GR_QK)) {
     vf d = half_floats(load_halves(x, stride));
     for (int half = 0; half < 2; half++) {
       vi w[4];
@@ -136,7 +166,8 @@ static void q8_0_tile(const uint8_t *x, int64_t stride, int64_t n, float *dst)
       GR_UNROLL
       for (int j = 0; j < 4; j++) {
         GR_UNROLL
-        for (int b = 0; b < 4; b++) put(dst, 16 * half + 4 * j + b, d * to_float(w[j] << (24 - 8 * b) >> 24));
+        for (int b = 0; b < 4; b += 2)
+          put(words, dst, 16 * half + 4 * j + b, d * to_float(w[j] << (24 - 8 * b) >> 24), d * to_float(w[j] << (16 - 8 * b) >> 24));
       }
     }
   }
@@ -159,9 +190,9 @@ static inline void load_pairs(vf scale[8], vf min[8], const uint8_t *x, int64_t 
   }
 }
 
-static void q4_k_tile(const uint8_t *x, int64_t stride, int64_t n, float *dst)
+DECODE_ROWS(q4_k)
 {
-  for (int64_t i = 0; i < n; i += GR_QK_K, x += sizeof(gr_block_q4_k), dst += GR_QK_K * GR_COLS) {
+  for (int64_t i = 0; i < n; i += GR_QK_K, x += sizeof(gr_block_q4_k), dst += strip_of(words, GR_QK_K)) {
     vf scale[8], min[8];
     load_pairs(scale, min, x, stride);
     for (int part = 0; part < 8; part++) { /* 16 bytes: half of two sub-blocks */
@@ -172,18 +203,22 @@ static void q4_k_tile(const uint8_t *x, int64_t stride, int64_t n, float *dst)
       GR_UNROLL
       for (int j = 0; j < 4; j++) {
         GR_UNROLL
-        for (int b = 0; b < 4; b++) {
-          put(dst, at + 4 * j + b, scaled(w[j] >> 8 * b & 15, s0, m0));
-          put(dst, at + 32 + 4 * j + b, scaled(w[j] >> (8 * b + 4) & 15, s1, m1));
+        for (int b = 0; b < 4; b += 2) {
+          vi low = w[j] >> 8 * b, high = w[j] >> (8 * b + 4);
+          put(words, dst, at + 4 * j + b, scaled(low & 15, s0, m0), scaled(low >> 8 & 15, s0, m0));
+          put(words, dst, at + 32 + 4 * j + b, scaled(high & 15, s1, m1), scaled(high >> 8 & 15, s1, m1));
         }
       }
     }
   }
 }
 
-static void q5_k_tile(const uint8_t *x, int64_t stride, int64_t n, float *dst)
+/* The code of Q5_K: four low bits of w, the lowest of top. */
+static inline vi q5(vi w, vi top) { return (w & 15) | (top & 1) << 4; }
+
+DECODE_ROWS(q5_k)
 {
-  for (int64_t i = 0; i < n; i += GR_QK_K, x += sizeof(gr_block_q5_k), dst += GR_QK_K * GR_COLS) {
+  for (int64_t i = 0; i < n; i += GR_QK_K, x += sizeof(gr_block_q5_k), dst += strip_of(words, GR_QK_K)) {
     vf scale[8], min[8];
     load_pairs(scale, min, x, stride);
     for (int part = 0; part < 8; part++) {
@@ -196,9 +231,10 @@ static void q5_k_tile(const uint8_t *x, int64_t stride, int64_t n, float *dst)
       for (int j = 0; j < 4; j++) {
         vi bits = fifth[j] >> s; /* bit 8 b: of byte b, sub-block s */
         GR_UNROLL
-        for (int b = 0; b < 4; b++) {
-          put(dst, at + 4 * j + b, scaled((w[j] >> 8 * b & 15) | (bits >> 8 * b & 1) << 4, s0, m0));
-          put(dst, at + 32 + 4 * j + b, scaled((w[j] >> (8 * b + 4) & 15) | (bits >> (8 * b + 1) & 1) << 4, s1, m1));
+        for (int b = 0; b < 4; b += 2) {
+          vi low = w[j] >> 8 * b, high = w[j] >> (8 * b + 4), top = bits >> 8 * b;
+          put(words, dst, at + 4 * j + b, scaled(q5(low, top), s0, m0), scaled(q5(low >> 8, top >> 8), s0, m0));
+          put(words, dst, at + 32 + 4 * j + b, scaled(q5(high, top >> 1), s1, m1), scaled(q5(high >> 8, top >> 9), s1, m1));
         }
       }
     }
@@ -208,9 +244,9 @@ static void q5_k_tile(const uint8_t *x, int64_t stride, int64_t n, float *dst)
 /* One vector of Q6_K: the four low bits are at `low` of w, the two high ones at `high` of top. */
 static inline vf q6(vi w, int low, vi top, int high, vf scale) { return scale * to_float(((w >> low & 15) | (top >> high & 3) << 4) - 32); }
 
-static void q6_k_tile(const uint8_t *x, int64_t stride, int64_t n, float *dst)
+DECODE_ROWS(q6_k)
 {
-  for (int64_t i = 0; i < n; i += GR_QK_K, x += sizeof(gr_block_q6_k), dst += GR_QK_K * GR_COLS) {
+  for (int64_t i = 0; i < n; i += GR_QK_K, x += sizeof(gr_block_q6_k), dst += strip_of(words, GR_QK_K)) {
     vf d = half_floats(load_halves(x + 208, stride));
     vi scales[4];
     load_words(scales, x + 192, stride);
@@ -228,17 +264,24 @@ static void q6_k_tile(const uint8_t *x, int64_t stride, int64_t n, float *dst)
       GR_UNROLL
       for (int j = 0; j < 4; j++) {
         GR_UNROLL
-        for (int b = 0; b < 4; b++) {
-          put(dst, at + 4 * j + b, q6(first[j], 8 * b, top[j], 8 * b, scale[0]));
-          put(dst, at + 32 + 4 * j + b, q6(second[j], 8 * b, top[j], 8 * b + 2, scale[1]));
-          put(dst, at + 64 + 4 * j + b, q6(first[j], 8 * b + 4, top[j], 8 * b + 4, scale[2]));
-          put(dst, at + 96 + 4 * j + b, q6(second[j], 8 * b + 4, top[j], 8 * b + 6, scale[3]));
+        for (int b = 0; b < 32; b += 16) {
+          int e = at + 4 * j + b / 8;
+          put(words, dst, e, q6(first[j], b, top[j], b, scale[0]), q6(first[j], b + 8, top[j], b + 8, scale[0]));
+          put(words, dst, e + 32, q6(second[j], b, top[j], b + 2, scale[1]), q6(second[j], b + 8, top[j], b + 10, scale[1]));
+          put(words, dst, e + 64, q6(first[j], b + 4, top[j], b + 4, scale[2]), q6(first[j], b + 12, top[j], b + 12, scale[2]));
+          put(words, dst, e + 96, q6(second[j], b + 4, top[j], b + 6, scale[3]), q6(second[j], b + 12, top[j], b + 14, scale[3]));
         }
       }
     }
   }
 }
 
-gr_tile_fn *const GR_ISA_FN(tiles)[GR_DTYPE_COUNT] = {
-  [GR_Q4_0] = q4_0_tile, [GR_Q4_1] = q4_1_tile, [GR_Q8_0] = q8_0_tile, [GR_Q4_K] = q4_k_tile, [GR_Q5_K] = q5_k_tile, [GR_Q6_K] = q6_k_tile,
+gr_tile_fn *const GR_ISA_FN(tiles)[1 + GR_WORDS][GR_DTYPE_COUNT] = {
+#define TILES(variant)                                                                                                                     \
+  { [GR_Q4_0] = q4_0_##variant, [GR_Q4_1] = q4_1_##variant, [GR_Q8_0] = q8_0_##variant,                                                    \
+    [GR_Q4_K] = q4_k_##variant, [GR_Q5_K] = q5_k_##variant, [GR_Q6_K] = q6_k_##variant },
+  TILES(tile)
+#if GR_WORDS
+      TILES(words)
+#endif
 };

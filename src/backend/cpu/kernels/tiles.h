@@ -6,10 +6,11 @@
 #define GR_CPU_TILES_H
 #include "backend/cpu/kernels/micro.h"
 
-/* dst[i * GR_COLS + r] = element i of row r, for n elements (whole blocks) from block x of GR_LANES rows that are `stride` bytes apart. */
+/* dst[i * GR_COLS + r] = element i of row r, for n elements (whole blocks) from block x of GR_LANES rows that are `stride` bytes apart.
+ * In pairs: dst[i / 2 * GR_COLS + r], the words of elements i and i + 1. */
 typedef void gr_tile_fn(const uint8_t *x, int64_t stride, int64_t n, float *dst);
 
-/* By type; NULL: rows are decoded one by one, then transposed. */
-extern gr_tile_fn *const GR_ISA_FN(tiles)[GR_DTYPE_COUNT];
+/* As floats, then in pairs, by type; NULL: rows are decoded one by one, then transposed. */
+extern gr_tile_fn *const GR_ISA_FN(tiles)[1 + GR_WORDS][GR_DTYPE_COUNT];
 
 #endif
