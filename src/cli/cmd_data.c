@@ -264,7 +264,7 @@ int gr_cmd_data(int argc, char **argv)
   struct options o = { .format = "auto", .overlong = "truncate", .color = "auto", .window = -1, .pack = true };
   const gr_arg args[] = {
     { "-m --model --base-model", GR_ARG_TEXT, "FILE", "a GGUF file with a vocabulary (and a chat template)", &o.model, NULL },
-    { "-d --data --dataset", GR_ARG_LIST, "FILE", "JSONL, JSON or plain text; may be repeated", &o.data, NULL },
+    { "-d --data --dataset", GR_ARG_LIST, "FILE", "JSONL, JSON or plain text, - for standard input; may be repeated", &o.data, NULL },
     { "--format --dataset-format", GR_ARG_TEXT, "NAME",
       "messages, prompt, qa, alpaca, sharegpt, text, plain, or auto (default: found out and said)", &o.format, NULL },
     { "-c --window --max-seq-length --cutoff-len", GR_ARG_INT, "N",

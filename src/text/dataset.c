@@ -3,6 +3,8 @@
 #include "text/json_guard.h"
 
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/file.h"
@@ -96,14 +98,53 @@ gr_status gr_data_add_sample(data_reader *r, const int32_t *ids, const float *we
 
 /* ---- files ---- */
 
-static bool has_suffix(const char *path, const char *const *suffixes)
+/* The one of some suffixes that a path has, in capitals or not; NULL: none. */
+static const char *suffix_of(const char *path, const char *const *suffixes)
 {
   size_t n = strlen(path);
   for (; *suffixes; suffixes++) {
     size_t k = strlen(*suffixes);
-    if (n > k && strcmp(path + n - k, *suffixes) == 0) return true;
+    if (n > k && strcasecmp(path + n - k, *suffixes) == 0) return *suffixes;
   }
-  return false;
+  return NULL;
+}
+
+/* Tables and archives: as plain text they would teach their commas, or noise. */
+static gr_status check_name(const data_reader *r, gr_error *e)
+{
+  static const char *const tables[] = { ".csv", ".tsv", ".parquet", ".arrow", ".feather", ".xlsx", ".xls", ".ods", NULL };
+  static const char *const packed[] = { ".gz", ".zst", ".bz2", ".xz", ".zip", ".7z", ".tar", NULL };
+  const char *table = suffix_of(r->path, tables), *archive = suffix_of(r->path, packed);
+  if (r->format == GR_DATA_PLAIN) return GR_OK;
+  if (table)
+    return gr_fail(
+        e, GR_ERR_FORMAT,
+        "%s is a table (%s), which Graft does not read: convert it to JSONL, a record a line (--format plain trains on its text as "
+        "it stands)",
+        r->path, table);
+  if (archive) return gr_fail(e, GR_ERR_FORMAT, "%s is packed (%s): unpack it first", r->path, archive);
+  return GR_OK;
+}
+
+/* Standard input and pipes are read into memory, files are mapped. */
+static bool is_stream(const char *path)
+{
+  struct stat st;
+  return strcmp(path, "-") == 0 || (stat(path, &st) == 0 && S_ISFIFO(st.st_mode));
+}
+
+static gr_status open_bytes(gr_map *m, char **stream, const char *path, gr_error *e)
+{
+  if (!is_stream(path)) return gr_map_open(m, path, e);
+  GR_TRY(gr_file_read(path, SIZE_MAX / 2, stream, &m->size, e));
+  m->data = (const uint8_t *)*stream;
+  return GR_OK;
+}
+
+static void close_bytes(gr_map *m, char *stream)
+{
+  if (!stream) gr_map_close(m);
+  gr_free(stream);
 }
 
 /* Refuses what is not UTF-8 text: UTF-16 with its mark or without (every other byte of its JSON is NUL), models, archives. */
@@ -129,7 +170,7 @@ static gr_status is_plain(const data_reader *r, const unsigned char *p, size_t n
   if (r->format != GR_DATA_AUTO) return GR_OK;
   while (at < n && (p[at] == ' ' || p[at] == '\t' || p[at] == '\r' || p[at] == '\n')) at++;
   bool json = at < n && (p[at] == '{' || p[at] == '[');
-  *plain = has_suffix(r->path, text_suffixes) || (!json && !has_suffix(r->path, json_suffixes));
+  *plain = suffix_of(r->path, text_suffixes) || (!json && !suffix_of(r->path, json_suffixes));
   size_t head = n < 65536 ? n : gr_utf8_complete((const char *)p, 65536);
   if (*plain && !gr_utf8_valid((const char *)p, head))
     return gr_fail(e, GR_ERR_FORMAT, "%s is neither JSON nor UTF-8 text; --format plain takes it as it is", r->path);
@@ -165,6 +206,7 @@ static gr_status read_file(data_reader *r, const gr_map *m, gr_error *e)
   size_t n = m->size;
   bool plain;
   if (n == 0) return GR_OK; /* no bytes, and no place where they would be */
+  GR_TRY(check_name(r, e));
   GR_TRY(check_text(r, p, n, e));
   if (n >= 3 && p[0] == 0xef && p[1] == 0xbb && p[2] == 0xbf) p += 3, n -= 3;
   GR_TRY(is_plain(r, p, n, &plain, e));
@@ -205,17 +247,20 @@ gr_status gr_dataset_add(gr_dataset **out, const char *path, const gr_data_optio
   if (!d) return gr_fail_memory(e, sizeof *d);
   *out = d;
   if (o->window < 2) return gr_fail(e, GR_ERR_USAGE, "a window of %d tokens is not possible: it takes at least 2", o->window);
-  GR_TRY(add_file(d, path, e));
+  GR_TRY(add_file(d, strcmp(path, "-") ? path : "standard input", e));
   d->window = o->window;
-  data_reader r = { .d = d, .o = o, .path = path, .format = o->format, .file = (uint32_t)d->n_files - 1, .line = 1 };
+  data_reader r = {
+    .d = d, .o = o, .path = d->files[d->n_files - 1].path, .format = o->format, .file = (uint32_t)d->n_files - 1, .line = 1
+  };
   size_t before = d->counts.records;
   gr_map m = { 0 };
+  char *stream = NULL;
   gr_json_guard_begin();
   gr_status s = gr_data_reader_open(&r, e);
-  if (s == GR_OK) s = gr_map_open(&m, path, e);
+  if (s == GR_OK) s = open_bytes(&m, &stream, path, e);
   if (s == GR_OK) s = read_file(&r, &m, e);
   if (gr_json_guard_end()) s = gr_fail(e, GR_ERR_MEMORY, "out of memory while reading %s", path);
-  gr_map_close(&m);
+  close_bytes(&m, stream);
   if (s == GR_OK && r.kept == 0) s = nothing_left(&r, d->counts.records - before, e);
   gr_data_reader_close(&r);
   data_file *f = &d->files[d->n_files - 1];

@@ -261,10 +261,24 @@ static gr_status read_form(json_t *record, gr_data_format format, gr_conversatio
   }
 }
 
+/* Two answers of which one is to be preferred, and none to be learned; some data sets of pairs have one of these keys as well. */
+static bool is_preference(const json_t *record)
+{
+  static const char *const learnable[] = { "messages", "completion", "response", "answer", "output", "text" };
+  for (size_t i = 0; i < sizeof learnable / sizeof *learnable; i++)
+    if (json_object_get(record, learnable[i])) return false;
+  return json_object_get(record, "chosen") && json_object_get(record, "rejected");
+}
+
 gr_status gr_record_read(json_t *record, gr_data_format format, const gr_tool_support *support, gr_conversation *c, gr_error *e)
 {
   *c = (gr_conversation){ .support = support };
   if (!json_is_object(record)) return gr_fail(e, GR_ERR_FORMAT, "a record must be a JSON object");
+  if (is_preference(record))
+    return gr_fail(
+        e, GR_ERR_FORMAT,
+        "this is preference data (\"chosen\", \"rejected\"), which Graft does not train on: to learn the chosen answers, give them "
+        "as \"completion\" beside \"prompt\"");
   GR_TRY(gr_message_weight(record, &c->weight, e));
   if (format == GR_DATA_TEXT) return read_text(record, c, e);
   c->messages = json_array();

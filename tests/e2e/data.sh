@@ -81,6 +81,11 @@ printf '\357\273\277{"question": "q", "answer": "a"}\r\n\r\n{"question": "r", "a
 shows "a byte-order mark, CR LF and blank lines" '^records: +2$' -d bom.jsonl
 printf '{"question": "q",\n "answer": "a"}\n' >one.json
 shows "one record over several lines" '^records: +1$' -d one.json
+mkfifo pipe; cat bom.jsonl >pipe & writer=$!
+shows "a pipe is read" '^records: +2$' -d pipe
+kill $writer 2>/dev/null
+"$graft" data -m "$model" -d - -d one.json <bom.jsonl >out 2>err
+check "standard input is read, and named" grep -q '^standard input: 2 records, format qa (found out)$' err
 shows "several files add up" '^samples: +3$' -d bom.jsonl -d one.json
 
 # ---- what is trained ----
@@ -166,6 +171,11 @@ refused "a negative weight" 1 'bad.jsonl:1: "weight" must be a number from 0' $d
 printf '\377\376{\0"\0' >bad.jsonl; refused "UTF-16" 1 "bad.jsonl is UTF-16: save it as UTF-8" $d -d bad.jsonl
 printf 'a\0b' >bad.txt; refused "NUL bytes" 1 "bad.txt holds NUL bytes" $d -d bad.txt
 printf '\303\050 x' >bad.txt; refused "what is no text" 1 "neither JSON nor UTF-8" $d -d bad.txt
+printf 'question,answer\nq,a\n' >table.csv
+refused "a table" 1 "table.csv is a table \(.csv\).*convert it to JSONL" $d -d table.csv
+shows "a table told to be text" '^format:    plain$' -d table.csv --format plain
+printf '{"prompt": "q", "chosen": "a", "rejected": "b"}\n' >bad.jsonl
+refused "preference data" 1 'bad.jsonl:1: this is preference data .*"completion" beside "prompt"' $d -d bad.jsonl
 printf '{"messages": [{"role": "user", "content": "q"}]}\n' >bad.jsonl
 refused "nothing to learn" 1 "bad.jsonl holds nothing to learn" $d -d bad.jsonl
 refused "an unknown form" 2 "--format takes auto, messages, .*not 'csv'" $d -d chat.jsonl --format csv

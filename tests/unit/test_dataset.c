@@ -184,6 +184,9 @@ static const struct {
   { "7\n", "f.jsonl:1: a record must be a JSON object" },
   { "[7]\n", "f.jsonl:1: a record must be a JSON object" },
   { "{\"foo\":1}", "f.jsonl:1: the record has none of the keys" },
+  { "{\"prompt\":\"q\",\"chosen\":\"a\",\"rejected\":\"b\"}", "f.jsonl:1: this is preference data" },
+  { "{\"chosen\":[],\"rejected\":[]}", "f.jsonl:1: this is preference data" },
+  { "{\"conversations\":[{\"from\":\"human\",\"value\":\"q\"}],\"chosen\":{},\"rejected\":{}}", "f.jsonl:1: this is preference data" },
   { "{\"question\":\"q\"}", "f.jsonl:1: the key \"answer\" is missing" },
   { "{\"question\":null,\"answer\":\"a\"}", "f.jsonl:1: the key \"question\" is missing" },
   { "{\"question\":{},\"answer\":\"a\"}", "f.jsonl:1: \"question\" must be text" },
@@ -254,6 +257,27 @@ static void encodings_that_are_not_utf8(void **state)
   assert_int_equal(gr_dataset_add(&at.d, "/nonexistent/x.jsonl", &o, &at.e), GR_ERR_IO);
 }
 
+/* Unless the text of one is what was asked for. */
+static void tables_and_archives(void **state)
+{
+  (void)state;
+  static const char *const names[][2] = { { "t.csv", "t.csv is a table (.csv), which Graft does not read: convert it to JSONL" },
+                                          { "t.TSV", "t.TSV is a table (.tsv)" },
+                                          { "t.parquet", "t.parquet is a table" },
+                                          { "t.xlsx", "t.xlsx is a table" },
+                                          { "t.jsonl.gz", "t.jsonl.gz is packed (.gz): unpack it first" } };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    gr_data_options o = options();
+    assert_int_equal(load(names[i][0], "question,answer\nq,a\n", &o), GR_ERR_FORMAT);
+    if (!strstr(at.e.text, names[i][1])) fail_msg("%s says: %s", names[i][0], at.e.text);
+    o.format = GR_DATA_PLAIN;
+    load_ok(names[i][0], "question,answer\nq,a\n", &o);
+  }
+  gr_data_options o = options();
+  load_ok("both.jsonl", "{\"prompt\":\"q\",\"completion\":\"a\",\"chosen\":\"a\",\"rejected\":\"b\"}", &o);
+  assert_string_equal(marked(0), U("q") A("a"));
+}
+
 static void deep_nesting_is_no_stack_overflow(void **state)
 {
   (void)state;
@@ -282,6 +306,7 @@ int main(void)
     cmocka_unit_test_teardown(nul_in_a_string, end_load),
     cmocka_unit_test_teardown(refusals_name_file_and_line, end_load),
     cmocka_unit_test_teardown(encodings_that_are_not_utf8, end_load),
+    cmocka_unit_test_teardown(tables_and_archives, end_load),
     cmocka_unit_test_teardown(deep_nesting_is_no_stack_overflow, end_load),
   };
   return cmocka_run_group_tests_name("dataset", tests, set_up, tear_down);
