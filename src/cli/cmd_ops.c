@@ -1,6 +1,5 @@
 /* graft ops: proves, compares and measures the ops; the work is src/optest's. Recording a training step is done here: harness and trainer
  * know nothing of each other. */
-#include <math.h>
 #include <string.h>
 
 #include "cli/train_run.h"
@@ -27,10 +26,9 @@ static gr_status record_step(gr_train_command *c, gr_recorder *r, gr_error *e)
                                    .on_event = on_event,
                                    .ctx = &view };
   gr_trainer *t = NULL;
-  double seconds;
   GR_TRY(gr_trainer_open(&t, &setup, e));
   gr_plan_watch(gr_trainer_plan_of(t), gr_recorder_watch, r);
-  gr_status s = gr_trainer_time(t, HUGE_VAL, &seconds, e);
+  gr_status s = gr_trainer_run_once(t, e);
   gr_trainer_close(t);
   return s;
 }

@@ -1,4 +1,5 @@
 /* graft plan: what `graft train` with the same options would do and take, without doing it. */
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -16,7 +17,7 @@ struct placement {
 struct report {
   gr_train_view view;
   gr_run_plan plan;
-  double epoch_seconds;
+  gr_run_time time;
   struct placement places[PLACES_MAX];
   size_t n_places;
   json_t *fallen; /* names of nodes that the wanted backend has no kernel for */
@@ -60,12 +61,14 @@ static json_t *placement_json(const struct report *r)
   return all;
 }
 
+static json_t *seconds_json(double seconds) { return isnan(seconds) ? json_null() : json_real(seconds); }
+
 static void print_json(const struct report *r)
 {
   const gr_train_event event = { .kind = GR_EVENT_PLAN, .plan = &r->plan };
   json_t *out = gr_train_event_json(&event);
-  json_object_set_new(out, "epoch_seconds", json_real(r->epoch_seconds));
-  json_object_set_new(out, "seconds", json_real(r->epoch_seconds * r->plan.epochs));
+  json_object_set_new(out, "epoch_seconds", seconds_json(r->time.epoch));
+  json_object_set_new(out, "seconds", seconds_json(r->time.run));
   json_object_set_new(out, "placement", placement_json(r));
   json_object_set(out, "fallen", r->fallen);
   gr_cli_json(out);
@@ -74,7 +77,11 @@ static void print_json(const struct report *r)
 static void print_text(const struct report *r, const char *wanted)
 {
   gr_train_view_plan(stdout, &r->plan);
-  printf("time     about %.0f s an epoch, %.0f s in all, evaluation aside\n", r->epoch_seconds, r->epoch_seconds * r->plan.epochs);
+  const gr_run_time *t = &r->time;
+  if (isnan(t->run))
+    printf("time     not measured: running a part of a step takes %.0f MB, and there is room for %.0f\n", (double)t->needed / 1e6,
+           (double)t->room / 1e6);
+  else printf("time     about %.0f s an epoch, %.0f s in all, evaluation aside\n", t->epoch, t->run);
   printf("places  ");
   for (size_t i = 0; i < r->n_places; i++) {
     size_t launches = 0;
@@ -109,7 +116,7 @@ static gr_status run(gr_train_command *c, struct report *r, gr_error *e)
   gr_trainer *t = NULL;
   GR_TRY(gr_trainer_open(&t, &setup, e));
   collect(r, gr_trainer_plan_of(t), wanted);
-  gr_status s = gr_trainer_time(t, 2, &r->epoch_seconds, e);
+  gr_status s = gr_trainer_time(t, 2, &r->time, e);
   if (s == GR_OK && c->json) print_json(r);
   else if (s == GR_OK) print_text(r, wanted);
   gr_trainer_close(t);

@@ -317,25 +317,94 @@ static double seconds_now(void)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-gr_status gr_step_time(gr_step *s, const gr_dataset *d, const size_t *indices, size_t n, double seconds, double *all, gr_error *e)
+/* What the time of a launch grows with. */
+enum { BY_TOKEN, BY_PAIR, BY_TRAINED, GROWTHS };
+
+static int growth_of(const gr_launch_info *info)
 {
-  GR_TRY(gr_step_allocate(s, e));
-  GR_TRY(fill(s, d, indices, n, false, e));
-  GR_TRY(write_inputs(s, 0, e));
-  size_t cursor = 0, launches = gr_plan_launches(s->plan);
-  double total = 0, done = 0, start = seconds_now(), elapsed = 0;
-  for (size_t i = 0; i < launches; i++) {
-    gr_launch_info info;
-    gr_plan_launch_info(s->plan, i, &info);
-    total += info.cost.flops;
+  if (!info->node) return BY_TOKEN;
+  switch (info->node->op) {
+  case GR_OP_attention:
+  case GR_OP_attention_back: return BY_PAIR;
+  case GR_OP_head_loss:
+  case GR_OP_head_loss_back: return BY_TRAINED;
+  default: return BY_TOKEN;
   }
-  while (cursor < launches && (elapsed < seconds || done <= 0)) {
+}
+
+/* Launches that compute nothing take time too. */
+static double work_of(const gr_cost *c) { return c->flops + c->bytes_read + c->bytes_written; }
+
+struct timing {
+  double units[GROWTHS], counted[GROWTHS]; /* what the run has, and what the ops' costs were reckoned for */
+  double all[GROWTHS], done[GROWTHS], seconds[GROWTHS];
+};
+
+/* Samples from the first on until the budget is full: the last one is cut. */
+static void fill_budget(gr_step *s, const gr_dataset *d, const size_t *indices, size_t n, struct timing *t)
+{
+  s->used = 0;
+  for (size_t i = 0; i < n && s->used < (size_t)s->o.tokens; i++) {
+    gr_sample x = *gr_dataset_at(d, indices[i]);
+    int32_t left = s->o.tokens - (int32_t)s->used;
+    if (x.n > left) x.n = left;
+    fill_sample(s, &x, indices[i], (int32_t)i);
+    t->units[BY_PAIR] += (double)x.n * x.n;
+  }
+  double used = (double)s->used;
+  for (size_t i = 0; i < s->used; i++) t->units[BY_TRAINED] += s->labels[i] >= 0;
+  t->units[BY_TOKEN] = t->counted[BY_TOKEN] = t->counted[BY_TRAINED] = used;
+  t->counted[BY_PAIR] = used * used;
+}
+
+static gr_status time_pass(gr_step *s, double seconds, struct timing *t, gr_error *e)
+{
+  size_t cursor = 0, launches = gr_plan_launches(s->plan);
+  double start = seconds_now(), before = start;
+  memset(t->done, 0, sizeof t->done);
+  memset(t->seconds, 0, sizeof t->seconds);
+  GR_TRY(write_inputs(s, 0, e));
+  while (cursor < launches && (cursor == 0 || before - start < seconds)) {
     gr_launch_info info;
     gr_plan_launch_info(s->plan, cursor, &info);
     GR_TRY(gr_plan_run(s->plan, &cursor, 1, e));
-    done += info.cost.flops;
-    elapsed = seconds_now() - start;
+    int g = growth_of(&info);
+    double now = seconds_now();
+    t->done[g] += work_of(&info.cost);
+    t->seconds[g] += now - before;
+    before = now;
   }
-  *all = cursor < launches && done > 0 ? elapsed * total / done : elapsed;
+  return GR_OK;
+}
+
+/* A kind of launch that was not come to, or had nothing to do, is taken to run as fast as the others. */
+static double rate(const struct timing *t, int g)
+{
+  double seconds = 0, work = 0;
+  if (t->done[g] > 0 && t->units[g] > 0) return t->seconds[g] * t->all[g] / t->done[g] / t->units[g];
+  for (int i = 0; i < GROWTHS; i++) {
+    seconds += t->seconds[i];
+    work += t->done[i] * t->units[i] / t->counted[i];
+  }
+  return work > 0 ? seconds * t->all[g] / work / t->counted[g] : 0;
+}
+
+gr_status gr_step_time(gr_step *s, const gr_dataset *d, const size_t *indices, size_t n, double seconds, gr_step_rates *rates, gr_error *e)
+{
+  struct timing t = { 0 };
+  GR_TRY(gr_step_allocate(s, e));
+  fill_budget(s, d, indices, n, &t);
+  if (s->used == 0) return gr_fail(e, GR_ERR_USAGE, "a run needs at least one token");
+  GR_TRY(gr_plan_set_dim(s->plan, GR_DIM_TOKENS, (int64_t)s->used, e));
+  for (size_t i = 0; i < gr_plan_launches(s->plan); i++) {
+    gr_launch_info info;
+    gr_plan_launch_info(s->plan, i, &info);
+    t.all[growth_of(&info)] += work_of(&info.cost);
+  }
+  double start = seconds_now(), first;
+  GR_TRY(time_pass(s, seconds, &t, e));
+  first = seconds_now() - start;
+  if (2 * first < seconds) GR_TRY(time_pass(s, seconds - first, &t, e)); /* the first one read the weights from the disk */
+  *rates = (gr_step_rates){ .token = rate(&t, BY_TOKEN), .pair = rate(&t, BY_PAIR), .trained = rate(&t, BY_TRAINED) };
   return GR_OK;
 }

@@ -60,8 +60,14 @@ const float *gr_step_gradient(const gr_step *s);
 /* The samples of the last run whose nll was not finite: at most `most` of their indices into bad; returns how many there were. */
 size_t gr_step_bad_samples(const gr_step *s, size_t *bad, size_t most);
 
-/* Runs as many launches of this run as fit into `seconds` (at least one) and says how long all of them would take, by their
- * operations: what a plan's time is judged by. Changes no sums. */
-gr_status gr_step_time(gr_step *s, const gr_dataset *d, const size_t *indices, size_t n, double seconds, double *all, gr_error *e);
+/* Seconds that a run takes for each token; for each pair of tokens of one sample (attention: a sample of n tokens has n * n); for each
+ * trained token (the head). */
+typedef struct gr_step_rates {
+  double token, pair, trained;
+} gr_step_rates;
+
+/* Fills the budget with samples, the last one cut, and runs as many launches as fit into `seconds` (at least one): what a plan's time is
+ * judged by. Changes no sums. */
+gr_status gr_step_time(gr_step *s, const gr_dataset *d, const size_t *indices, size_t n, double seconds, gr_step_rates *rates, gr_error *e);
 
 #endif

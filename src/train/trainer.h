@@ -84,9 +84,18 @@ gr_status gr_trainer_open(gr_trainer **t, const gr_trainer_setup *setup, gr_erro
 gr_status gr_trainer_run(gr_trainer *t, gr_error *e);
 void gr_trainer_close(gr_trainer *t); /* NULL is fine */
 
-/* For `graft plan`. The training step's launches, for placement; and how long an epoch's windows will take, by running part of one
- * for about `seconds`. */
+/* For `graft plan`. The training step's launches, for placement. */
 gr_plan *gr_trainer_plan_of(gr_trainer *t);
-gr_status gr_trainer_time(gr_trainer *t, double seconds, double *epoch_seconds, gr_error *e);
+
+typedef struct gr_run_time {
+  double epoch, run;   /* seconds, evaluation aside; NaN when there was no room to measure */
+  size_t needed, room; /* bytes that measuring takes, and that this process may still take */
+} gr_run_time;
+
+/* How long an epoch and the whole run will take, by running part of a small step for about `seconds`. The planned step is not allocated:
+ * it need not fit this machine. */
+gr_status gr_trainer_time(gr_trainer *t, double seconds, gr_run_time *time, gr_error *e);
+/* Runs the first windows through the training step as it is planned, for a watch of its launches. */
+gr_status gr_trainer_run_once(gr_trainer *t, gr_error *e);
 
 #endif

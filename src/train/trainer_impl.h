@@ -1,5 +1,6 @@
 /* The trainer's insides: trainer_data.c (samples, windows, steps), trainer_fit.c (memory), trainer_refuse.c (what would
- * fit), trainer_open.c (the rest before the first step), trainer_save.c (what is written), trainer.c (the loop). */
+ * fit), trainer_open.c (the rest before the first step), trainer_time.c (how long it takes), trainer_save.c (what is written),
+ * trainer.c (the loop). */
 #ifndef GR_TRAIN_TRAINER_IMPL_H
 #define GR_TRAIN_TRAINER_IMPL_H
 #include "train/identity.h"

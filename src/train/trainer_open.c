@@ -337,23 +337,3 @@ void gr_trainer_close(gr_trainer *t)
   gr_output_lock_free(t->lock);
   gr_free(t);
 }
-
-/* ---- for plans ---- */
-
-gr_plan *gr_trainer_plan_of(gr_trainer *t) { return gr_step_plan_of(t->step); }
-
-gr_status gr_trainer_time(gr_trainer *t, double seconds, double *epoch_seconds, gr_error *e)
-{
-  gr_packing p = { 0 };
-  GR_TRY(gr_trainer_pack_epoch(t, 0, &p, e));
-  size_t samples = 0, tokens = 0, all = 0;
-  for (size_t i = 0; i < p.n_windows; i++) all += (size_t)p.windows[i].tokens;
-  for (size_t i = 0; i < p.n_windows && i < (size_t)t->micro_batch; i++) {
-    samples += p.windows[i].n;
-    tokens += (size_t)p.windows[i].tokens;
-  }
-  gr_status s = gr_step_time(t->step, t->data, p.order, samples, seconds, epoch_seconds, e);
-  if (s == GR_OK) *epoch_seconds *= (double)all / (double)tokens;
-  gr_packing_free(&p);
-  return s;
-}

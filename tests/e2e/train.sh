@@ -250,6 +250,16 @@ fi
 "$graft" plan -m "$model" $common --max-steps 12 --json >"$dir/json" 2>"$dir/err"
 check "plan: one line, with memory, time and placement" sh -c "test $(grep -c '"event":"plan"' "$dir/json") -eq 1 && grep -q '\"steps\":12' $dir/json && grep -q '\"peak_bytes\":[1-9]' $dir/json && grep -q '\"seconds\":' $dir/json && grep -q '\"placement\":\\[{\"backend\":\"cpu\"' $dir/json && grep -q '\"fallen\":\\[\\]' $dir/json"
 check "plan says the same to people" sh -c "$graft plan -m $model $common --max-steps 12 2>/dev/null | grep -q '12 optimizer steps'"
+# Many short samples: what attention costs goes by their lengths, and not by how many lie side by side.
+awk 'BEGIN { for (i = 0; i < 1200; i++) printf "{\"text\": \"sample %d of many short ones, which are about as long as this\"}\n", i }' >"$dir/many.jsonl"
+tiny=$here/models/tiny.gguf
+took() { "$graft" plan -m "$tiny" -d "$dir/many.jsonl" --val-split 0 -t 1 --json "$@" 2>"$dir/err" | field seconds; }
+one=$(took -c 64 --batch-size 256 --micro-batch-size 8 --num-epochs 1) many=$(took -c 64 --batch-size 1200 --micro-batch-size 1200 --num-epochs 1)
+check "plan: as many tokens take as long, side by side or not ($one s, $many s)" awk "BEGIN { exit !($many < 6 * $one && $one < 6 * $many) }"
+tenth=$(took -c 64 --batch-size 8 --num-epochs 10)
+check "plan: ten epochs take longer than a few steps" awk "BEGIN { exit !($tenth > 20 * $(took -c 64 --batch-size 8 --max-steps 5)) }"
+(ulimit -v 900000; "$graft" plan -m "$tiny" -d "$dir/many.jsonl" --val-split 0 -c 64 --batch-size 1200 --micro-batch-size 1200 --max-memory 100G -t 1 --json >"$dir/json" 2>"$dir/err")
+check "plan allocates nothing of what it plans" sh -c "grep -q '\"peak_bytes\":' $dir/json"
 refused "plan refuses what cannot fit, and says the limit as it was typed" 1 "needs [0-9]+ MB and --max-memory 1M allows 1.0 MB" plan -m "$model" $common --max-memory 1M
 refused "a size that is none is refused before anything is opened" 2 "a size is a number with K, M, G or T.*'much'" plan -m /nowhere.gguf $common --max-memory much
 refused "the reference is no backend for runs" 2 "ref is the slow double reference.*--allow-ref" train -m "$model" $common -b ref -o "$dir/x.gguf"
