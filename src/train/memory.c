@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -52,6 +53,8 @@ void gr_memory_give_back(void)
 #endif
 }
 
+static size_t lesser(size_t a, size_t b) { return a < b ? a : b; }
+
 /* The least limit from group `own` (up to a newline) up to `root`. "max" means none. */
 static size_t least_limit(const char *root, const char *own, const char *file)
 {
@@ -77,7 +80,7 @@ static size_t group_limit(void)
   const char *second = strstr(text, "0::/"), *first = strstr(text, ":memory:/"); /* versions 2 and 1 */
   size_t a = second ? least_limit("/sys/fs/cgroup", second + 3, "memory.max") : SIZE_MAX;
   size_t b = first ? least_limit("/sys/fs/cgroup/memory", first + 8, "memory.limit_in_bytes") : SIZE_MAX;
-  return a < b ? a : b;
+  return lesser(a, b);
 }
 
 static size_t machine_limit(void)
@@ -90,11 +93,18 @@ static size_t machine_limit(void)
   return pages > 0 && size > 0 ? (size_t)pages * (size_t)size : SIZE_MAX;
 }
 
-size_t gr_memory_limit(void)
+/* ulimit -v counts all addresses, mapped files too: what is left of them is what may still be taken. */
+static size_t address_limit(void)
 {
-  size_t machine = machine_limit(), group = group_limit();
-  return machine < group ? machine : group;
+  struct rlimit r;
+  char text[4096];
+  size_t mapped = 0;
+  if (getrlimit(RLIMIT_AS, &r) != 0 || r.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+  if (read_head("/proc/self/status", text, sizeof text)) find_kilobytes(text, "VmSize", &mapped);
+  return (r.rlim_cur > mapped ? (size_t)r.rlim_cur - mapped : 0) + gr_memory_anonymous();
 }
+
+size_t gr_memory_limit(void) { return lesser(lesser(machine_limit(), group_limit()), address_limit()); }
 
 gr_status gr_memory_parse(const char *text, size_t *bytes, gr_error *e)
 {

@@ -11,8 +11,8 @@ size_t gr_memory_anonymous(void);
 /* Returns freed memory that the allocator keeps to the system, where it can be asked to: it is not what a run will take on top. */
 void gr_memory_give_back(void);
 
-/* What this process may take in all before the machine (what is free or reclaimable now) or its control group runs out;
- * SIZE_MAX where the system does not say. */
+/* What this process may take in all before the machine (what is free or reclaimable now), its control group or its limit of
+ * addresses (ulimit -v) runs out; SIZE_MAX where the system does not say. */
 size_t gr_memory_limit(void);
 
 /* "900M", "6G", "1.5 GiB", "123456": powers of 1024. */

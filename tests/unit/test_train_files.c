@@ -1,4 +1,8 @@
 /* The train room's files and words: checkpoints, what stands beside an output, options, event files, memory. */
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "golden.h"
 #include "scratch.h"
 #include "train/checkpoint.h"
@@ -384,6 +388,25 @@ static void memory_is_measured(void **state)
   gr_free(p);
 }
 
+/* ulimit -v, in a process of its own: it cannot be raised again. */
+static void a_limit_of_addresses_counts(void **state)
+{
+  (void)state;
+#ifdef WATCHED /* its shadows take addresses without end */
+  skip();
+#endif
+  const size_t room = (size_t)3 << 30;
+  pid_t child = fork();
+  if (child == 0) {
+    const struct rlimit r = { room, room };
+    _exit(setrlimit(RLIMIT_AS, &r) != 0 || gr_memory_limit() > room);
+  }
+  int status = 1;
+  assert_true(child > 0);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -398,6 +421,7 @@ int main(void)
     cmocka_unit_test(crc32c_is_castagnolis),
     cmocka_unit_test(every_bit_changes_both_halves_of_a_hash),
     cmocka_unit_test(memory_is_measured),
+    cmocka_unit_test(a_limit_of_addresses_counts),
   };
   return cmocka_run_group_tests_name("train files", tests, NULL, NULL);
 }
