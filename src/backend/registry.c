@@ -23,7 +23,10 @@ gr_status gr_backend_open(gr_backend **b, const char *name, gr_pool *pool, gr_er
     if (strcmp(backends[i].name, name) == 0) return backends[i].open(b, pool, e);
     if (strlen(list) + strlen(backends[i].name) + 3 < sizeof list) strcat(strcat(list, i ? ", " : ""), backends[i].name);
   }
-  return gr_fail(e, GR_ERR_USAGE, "there is no backend '%s' in this build; it has: %s", name, list);
+  return gr_fail(e, GR_ERR_USAGE,
+                 "there is no backend '%s' in this build, which computes on the CPU; it has: %s (ref is the reference and emu an emulated "
+                 "GPU, for tests)",
+                 name, list);
 }
 
 void gr_backend_close(gr_backend *b)

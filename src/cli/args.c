@@ -9,6 +9,8 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/nearest.h"
+#include "train/foreign.h"
+#include "train/options.h"
 
 /* ---- names ---- */
 
@@ -34,16 +36,20 @@ static const gr_arg *find(const gr_arg *args, const char *typed, size_t n)
 
 enum { NAMES_MAX = 256 };
 
-/* All names of the table, copied into one buffer so that each is a string of its own. */
+/* All names of the table that have more than one letter (one letter is near to any), copied into one buffer so that each is a string of
+ * its own. */
 static gr_status unknown(const gr_arg *args, const char *typed, size_t n, gr_error *e)
 {
+  const char *instead = gr_foreign_option(typed, n, false);
+  if (instead) return gr_fail(e, GR_ERR_USAGE, "there is no option %.*s: %s", (int)n, typed, instead);
   gr_buf all = { 0 };
   for (const gr_arg *a = args; a->names; a++) gr_buf_printf(&all, "%s ", a->names);
   const char *names[NAMES_MAX];
   size_t count = 0;
   for (char *p = all.data; p && *p && count < NAMES_MAX;) {
-    names[count++] = p;
+    names[count] = p;
     p += strcspn(p, " ");
+    count += p - names[count] > 2;
     if (*p) *p++ = 0;
   }
   char word[64];
@@ -86,10 +92,14 @@ static gr_status store(const gr_arg *a, const char *name, const char *text, gr_e
   return GR_OK;
 }
 
-static gr_status take_flag(const gr_arg *a, bool value, const char *typed, gr_error *e)
+/* "--name", "--name=false"; negative: "--no-name", "--no-name=false". */
+static gr_status take_flag(const gr_arg *a, bool negative, const char *typed, gr_error *e)
 {
-  if (strchr(typed, '=')) return gr_fail(e, GR_ERR_USAGE, "%.*s takes no value", (int)strcspn(typed, "="), typed);
-  *(bool *)a->to = value;
+  const char *equals = strchr(typed, '=');
+  bool value = true;
+  if (equals && !gr_truth_from_name(equals + 1, &value))
+    return gr_fail(e, GR_ERR_USAGE, "%.*s takes true or false, not '%s'", (int)(equals - typed), typed, equals + 1);
+  *(bool *)a->to = value != negative;
   if (a->given) *a->given = true;
   return GR_OK;
 }
@@ -97,10 +107,63 @@ static gr_status take_flag(const gr_arg *a, bool value, const char *typed, gr_er
 static bool is_negative_flag(const gr_arg *args, const char *typed, const gr_arg **a)
 {
   char positive[64];
-  if (strncmp(typed, "--no-", 5) != 0 || strlen(typed) >= sizeof positive) return false;
-  snprintf(positive, sizeof positive, "--%s", typed + 5);
+  if (strncmp(typed, "--no-", 5) != 0 && strncmp(typed, "--no_", 5) != 0) return false;
+  snprintf(positive, sizeof positive, "--%.*s", (int)strcspn(typed + 5, "="), typed + 5);
   *a = find(args, positive, strlen(positive));
   return *a && (*a)->kind == GR_ARG_FLAG;
+}
+
+bool gr_arg_is_attached(const char *typed)
+{
+  return typed[0] == '-' && typed[1] && strchr("-.0123456789", typed[1]) == NULL && typed[2] && strchr("-.0123456789", typed[2]);
+}
+
+static bool ends_in(const char *word, const char *extension)
+{
+  size_t n = strlen(word), x = strlen(extension);
+  return n > x && strcmp(word + n - x, extension) == 0;
+}
+
+gr_status gr_arg_too_many(const gr_arg *args, const char *word, const char *before, gr_error *e)
+{
+  static const struct {
+    const char *extension, *option, *what;
+  } files[] = {
+    { ".jsonl", "-d", "data is given" },   { ".json", "-d", "data is given" },           { ".txt", "-d", "data is given" },
+    { ".gguf", "-m", "a model is given" }, { ".yaml", "--config", "a config is given" }, { ".yml", "--config", "a config is given" }
+  };
+  bool truth;
+  if (strncmp(before, "--", 2) == 0 && before[2] && gr_truth_from_name(word, &truth)) {
+    const char *name = before + (strncmp(before, "--no-", 5) == 0 ? 5 : 2);
+    return gr_fail(e, GR_ERR_USAGE, "'%s' is one argument too many: a flag is given as --%s or --%s=true, and as --no-%s or --%s=false",
+                   word, name, name, name, name);
+  }
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    if (ends_in(word, files[i].extension) && (!args || find(args, files[i].option, strlen(files[i].option))))
+      return gr_fail(e, GR_ERR_USAGE, "'%s' is one argument too many: %s with %s", word, files[i].what, files[i].option);
+  return gr_fail(e, GR_ERR_USAGE, "'%s' is one argument too many", word);
+}
+
+/* The option that argv[*i] names and its value, which may stand behind it. */
+static gr_status take(const gr_arg *args, int argc, char **argv, int *i, gr_error *e)
+{
+  const char *typed = argv[*i];
+  size_t n = strcspn(typed, "=");
+  const gr_arg *a = find(args, typed, n), *negative = NULL;
+  if (!a && is_negative_flag(args, typed, &negative)) return take_flag(negative, true, typed, e);
+  if (!a && gr_arg_is_attached(typed) && (a = find(args, typed, 2))) {
+    if (a->kind == GR_ARG_INT || a->kind == GR_ARG_REAL) n = 2;
+    else a = NULL;
+  }
+  if (!a) return unknown(args, typed, n, e);
+  if (a->kind == GR_ARG_FLAG) return take_flag(a, false, typed, e);
+  const char *value = typed[n] ? typed + n + (typed[n] == '=') : *i + 1 < argc ? argv[++*i] : NULL;
+  if (!value) return gr_fail(e, GR_ERR_USAGE, "%s needs a value: %s", typed, a->value);
+  char name[64];
+  snprintf(name, sizeof name, "%.*s", (int)n, typed);
+  GR_TRY(store(a, name, value, e));
+  if (a->given) *a->given = true;
+  return GR_OK;
 }
 
 gr_status gr_args_parse(const gr_arg *args, int argc, char **argv, gr_arg_words *words, bool *help, gr_error *e)
@@ -109,7 +172,7 @@ gr_status gr_args_parse(const gr_arg *args, int argc, char **argv, gr_arg_words 
   for (int i = 0; i < argc; i++) {
     const char *typed = argv[i];
     if (only_words || typed[0] != '-' || !typed[1]) {
-      if (!words || words->n == words->most) return gr_fail(e, GR_ERR_USAGE, "'%s' is one argument too many", typed);
+      if (!words || words->n == words->most) return gr_arg_too_many(args, typed, i ? argv[i - 1] : "", e);
       words->to[words->n++] = typed;
       continue;
     }
@@ -121,23 +184,7 @@ gr_status gr_args_parse(const gr_arg *args, int argc, char **argv, gr_arg_words 
       *help = true;
       return GR_OK;
     }
-    size_t n = strcspn(typed, "=");
-    const gr_arg *a = find(args, typed, n), *negative = NULL;
-    if (!a && is_negative_flag(args, typed, &negative)) {
-      GR_TRY(take_flag(negative, false, typed, e));
-      continue;
-    }
-    if (!a) return unknown(args, typed, n, e);
-    if (a->kind == GR_ARG_FLAG) {
-      GR_TRY(take_flag(a, true, typed, e));
-      continue;
-    }
-    const char *value = typed[n] == '=' ? typed + n + 1 : i + 1 < argc ? argv[++i] : NULL;
-    if (!value) return gr_fail(e, GR_ERR_USAGE, "%s needs a value: %s", typed, a->value);
-    char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)n, typed);
-    GR_TRY(store(a, name, value, e));
-    if (a->given) *a->given = true;
+    GR_TRY(take(args, argc, argv, &i, e));
   }
   return GR_OK;
 }

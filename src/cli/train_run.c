@@ -25,21 +25,22 @@ void gr_train_command_help(const char *usage)
   for (const gr_option_info *i = gr_train_option_infos(); i->field; i++) print_option(i);
 }
 
-/* The option that argv[i] names; --no-NAME turns a flag off. */
-static gr_status find(const char *typed, size_t n, const gr_option_info **info, bool *negative, gr_error *e)
+/* The option that argv[i] names, in its first n bytes: --no-NAME turns a flag off, and -r8 is -r 8. */
+static gr_status find(const char *typed, size_t *n, const gr_option_info **info, bool *negative, gr_error *e)
 {
   char name[64];
   size_t hyphens = strspn(typed, "-");
-  snprintf(name, sizeof name, "%.*s", (int)(n - hyphens), typed + hyphens);
-  *negative = false;
-  *info = gr_train_option_find(name);
+  snprintf(name, sizeof name, "%.*s", (int)(*n - hyphens), typed + hyphens);
+  *info = gr_train_option_find_flag(name, negative);
   if (*info) return GR_OK;
-  if (strncmp(name, "no-", 3) == 0) {
-    *info = gr_train_option_find(name + 3);
-    *negative = *info && (*info)->kind == GR_OPTION_FLAG;
-    if (*negative) return GR_OK;
+  if (gr_arg_is_attached(typed)) {
+    name[1] = 0;
+    *info = gr_train_option_find(name);
+    *n = 2;
+    if (*info && ((*info)->kind == GR_OPTION_INT || (*info)->kind == GR_OPTION_REAL)) return GR_OK;
+    *n = strcspn(typed, "=");
   }
-  snprintf(name, sizeof name, "%.*s", (int)n, typed);
+  snprintf(name, sizeof name, "%.*s", (int)*n, typed);
   return gr_train_option_nearest(name, e);
 }
 
@@ -49,9 +50,12 @@ static gr_status take_option(gr_train_command *c, int argc, char **argv, int *i,
   size_t n = strcspn(typed, "=");
   const gr_option_info *info;
   bool negative;
-  GR_TRY(find(typed, n, &info, &negative, e));
-  if (info->kind == GR_OPTION_FLAG && typed[n] != '=') return gr_train_options_set(&c->o, info, negative ? "false" : "true", "", e);
-  const char *value = typed[n] == '=' ? typed + n + 1 : *i + 1 < argc ? argv[++*i] : NULL;
+  GR_TRY(find(typed, &n, &info, &negative, e));
+  if (info->kind == GR_OPTION_FLAG) {
+    const char *truth = typed[n] == '=' ? typed + n + 1 : "true";
+    return negative ? gr_train_options_set_negated(&c->o, info, truth, e) : gr_train_options_set(&c->o, info, truth, "", e);
+  }
+  const char *value = typed[n] ? typed + n + (typed[n] == '=') : *i + 1 < argc ? argv[++*i] : NULL;
   if (!value) return gr_fail(e, GR_ERR_USAGE, "%s needs a value: %s", typed, info->value);
   return gr_train_options_set(&c->o, info, value, "", e);
 }
@@ -79,7 +83,7 @@ gr_status gr_train_command_parse(gr_train_command *c, int argc, char **argv, gr_
   for (int i = 0; i < argc; i++) {
     if (is_config(argc, argv, &i, &c->config)) continue;
     if (strcmp(argv[i], "--json") == 0) c->json = true;
-    else if (argv[i][0] != '-' || !argv[i][1]) return gr_fail(e, GR_ERR_USAGE, "'%s' is one argument too many", argv[i]);
+    else if (argv[i][0] != '-' || !argv[i][1]) return gr_arg_too_many(NULL, argv[i], i ? argv[i - 1] : "", e);
     else GR_TRY(take_option(c, argc, argv, &i, e));
   }
   if (c->o.overwrite && c->o.resume && overwrite != resume) { /* a flag against the config: the flag wins */

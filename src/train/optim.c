@@ -95,7 +95,9 @@ bool gr_schedule_from_name(const char *name, gr_schedule *s)
       *s = (gr_schedule)i;
       return true;
     }
-  return false;
+  if (strcmp(name, "constant_with_warmup") != 0) return false; /* as ours is: the Transformers library has one without */
+  *s = GR_SCHEDULE_CONSTANT;
+  return true;
 }
 
 double gr_schedule_rate(gr_schedule s, double lr, double lr_min, uint64_t warmup, uint64_t total, uint64_t step)

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/nearest.h"
+#include "train/foreign.h"
 #include "train/memory.h"
 #include "train/optim.h"
 
@@ -70,15 +71,27 @@ const gr_option_info *gr_train_option_find(const char *key)
   return NULL;
 }
 
-/* Every name of every option, one string each, hyphens off: pointers into all. */
+const gr_option_info *gr_train_option_find_flag(const char *key, bool *negative)
+{
+  const gr_option_info *info = gr_train_option_find(key);
+  *negative = false;
+  if (info || strncmp(key, "no", 2) != 0 || (key[2] != '-' && key[2] != '_')) return info;
+  info = gr_train_option_find(key + 3);
+  *negative = info && info->kind == GR_OPTION_FLAG;
+  return *negative ? info : NULL;
+}
+
+/* Every name of every option that has more than one letter (one letter is near to any), one string each, hyphens off: pointers into
+ * all. */
 static size_t split_names(gr_buf *all, const char **names, size_t most)
 {
   size_t n = 0;
   for (const gr_option_info *i = infos; i->field; i++) gr_buf_printf(all, "%s %s ", i->field, i->names);
   for (char *p = all->failed ? NULL : all->data; p && *p && n < most;) {
     p += strspn(p, "-");
-    names[n++] = p;
+    names[n] = p;
     p += strcspn(p, " ");
+    n += p - names[n] > 1;
     *p++ = 0;
   }
   return n;
@@ -88,13 +101,15 @@ gr_status gr_train_option_nearest(const char *key, gr_error *e)
 {
   enum { NAMES_MAX = 8 * OPTIONS };
   const char *names[NAMES_MAX];
+  const char *instead = gr_foreign_option(key, strlen(key), true);
+  if (instead) return gr_fail(e, GR_ERR_USAGE, "there is no option '%s': %s", key, instead);
   gr_buf all = { 0 };
   size_t n = split_names(&all, names, NAMES_MAX);
   bool flag = key[0] == '-';
-  const char *word = key + strspn(key, "-"), *near = strlen(word) > 1 ? gr_nearest(word, names, n) : NULL; /* one letter is like any */
+  const char *word = key + strspn(key, "-"), *near = strlen(word) > 1 ? gr_nearest(word, names, n) : NULL;
   const gr_option_info *info = near ? gr_train_option_find(near) : NULL;
   char meant[80] = "";
-  if (info && flag) snprintf(meant, sizeof meant, "%s%s", strlen(near) == 1 ? "-" : "--", near);
+  if (info && flag) snprintf(meant, sizeof meant, "--%s", near);
   else if (info) snprintf(meant, sizeof meant, "%s", info->field);
   for (char *p = meant + 2; flag && info && *p; p++)
     if (*p == '_') *p = '-';
@@ -111,14 +126,20 @@ void gr_train_options_lists_from_flags(gr_train_options *o)
 
 /* ---- values ---- */
 
-static gr_status set_flag(bool *to, const char *name, const char *text, const char *where, gr_error *e)
+bool gr_truth_from_name(const char *text, bool *value)
 {
   static const char *const words[] = { "false", "true", "no", "yes", "off", "on", "0", "1" };
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (strcasecmp(text, words[i]) == 0) {
-      *to = i % 2;
-      return GR_OK;
+      *value = i % 2;
+      return true;
     }
+  return false;
+}
+
+static gr_status set_flag(bool *to, const char *name, const char *text, const char *where, gr_error *e)
+{
+  if (gr_truth_from_name(text, to)) return GR_OK;
   return gr_fail(e, GR_ERR_USAGE, "%s%s takes true or false, not '%s'", where, name, text);
 }
 
@@ -184,6 +205,14 @@ gr_status gr_train_options_set(gr_train_options *o, const gr_option_info *info, 
   return GR_OK;
 }
 
+gr_status gr_train_options_set_negated(gr_train_options *o, const gr_option_info *info, const char *text, gr_error *e)
+{
+  bool *to = (bool *)(void *)((char *)o + info->offset);
+  GR_TRY(gr_train_options_set(o, info, text, "", e));
+  *to = !*to;
+  return GR_OK;
+}
+
 /* ---- YAML ---- */
 
 static gr_status load_value(gr_train_options *o, yaml_document_t *doc, const gr_option_info *info, yaml_node_t *value, const char *where,
@@ -226,13 +255,17 @@ static gr_status load_mapping(gr_train_options *o, yaml_document_t *doc, const c
     if (value->type == YAML_MAPPING_NODE)
       return gr_fail(e, GR_ERR_USAGE, "%s'%s' holds a mapping, and options do not nest: write each on a line of its own, such as lora_r: 8",
                      where, name);
-    const gr_option_info *info = gr_train_option_find(name);
+    bool negative;
+    const gr_option_info *info = gr_train_option_find_flag(name, &negative);
     if (!info) return unknown_key(name, where, e);
     size_t *line = &lines[info - infos];
     if (*line) return gr_fail(e, GR_ERR_USAGE, "%s%s is set already in line %zu: keep one of them", where, info->field, *line);
     *line = key->start_mark.line + 1;
     if (info->kind == GR_OPTION_LIST) ((gr_string_list *)(void *)((char *)o + info->offset))->n = 0;
+    bool *flag = (bool *)(void *)((char *)o + info->offset);
+    if (negative) *flag = !*flag; /* and back, since a value of null leaves it as it is */
     GR_TRY(load_value(o, doc, info, value, where, e));
+    if (negative) *flag = !*flag;
   }
   return GR_OK;
 }

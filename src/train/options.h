@@ -50,6 +50,9 @@ void gr_train_options_free(gr_train_options *o);
 /* Finds an option by key ("learning_rate", "learning-rate", "lr"); NULL when there is none. */
 const gr_option_info *gr_train_option_find(const char *key);
 
+/* The same; a flag also as "no_packing", "no-packing": *negative then says that its value is meant the other way round. */
+const gr_option_info *gr_train_option_find_flag(const char *key, bool *negative);
+
 /* GR_ERR_USAGE with the nearest option to a mistyped key ("max_stepz", "--max-stepz") in the sentence. */
 gr_status gr_train_option_nearest(const char *key, gr_error *e);
 
@@ -59,6 +62,12 @@ void gr_train_options_lists_from_flags(gr_train_options *o);
 /* Sets from text: numbers and booleans (true, false, yes, no, on, off, 1, 0) are parsed and refused in words; a LIST gets one more
  * value, or several separated by commas for target_modules. where: "line 3 of run.yaml", for the sentence. */
 gr_status gr_train_options_set(gr_train_options *o, const gr_option_info *info, const char *text, const char *where, gr_error *e);
+
+/* The same of a flag that was found as "no_packing". */
+gr_status gr_train_options_set_negated(gr_train_options *o, const gr_option_info *info, const char *text, gr_error *e);
+
+/* true, yes, on, 1 and their opposites, in any case; false: it is neither. */
+bool gr_truth_from_name(const char *text, bool *value);
 
 /* Reads a YAML mapping of keys to scalars or lists of scalars. Lists replace. Refused with their line: unknown keys (with the nearest
  * one), options set twice, mappings inside, aliases, a second document. */

@@ -38,6 +38,15 @@ refused 2 'needs a value' 'a missing value' "$graft" generate -m
 refused 2 'give the model' 'no model' "$graft" generate -p x
 refused 2 'give the prompt' 'no prompt' "$graft" generate -m "$model"
 refused 2 'no backend' 'an unknown backend' "$graft" generate -m "$model" -p x -b cuda9
+refused 2 "no backend 'cuda' in this build, which computes on the CPU.*emu an emulated GPU, for tests" 'a GPU where there is none' "$graft" generate -m "$model" -p x -b cuda
+for option in -ngl --n-gpu-layers --device; do
+  refused 2 "no option $option: this build computes on the CPU" "$option" "$graft" generate -m "$model" -p x $option 99
+done
+refused 2 'no option --q; --help lists' 'one letter is near to nothing' "$graft" generate -m "$model" --q x
+refused 2 'flag is given as --json or --json=true, and as --no-json or --json=false' 'a word behind a flag' "$graft" inspect "$model" --json true
+refused 2 "'x.jsonl' is one argument too many: data is given with -d" 'data without its option' "$graft" data -m "$model" x.jsonl
+refused 2 "'x.gguf' is one argument too many: a model is given with -m" 'a model without its option' "$graft" chat x.gguf
+refused 2 'no-control takes true or false' 'a flag that is neither' "$graft" tokenize -m "$model" --no-control=perhaps -p x
 refused 1 'nowhere.gguf.*No such file' 'a missing model' "$graft" inspect "$tmp/nowhere.gguf"
 refused 1 'not a regular file' 'a folder for a model' "$graft" inspect "$tmp"
 
@@ -65,6 +74,10 @@ ids=$("$graft" tokenize -m "$model" -p "$text")
 [ "$("$graft" tokenize -m "$model" -d -p "$ids")" = "$text" ] && ok 'tokens come back as the text' || not_ok 'tokens come back as the text' "$ids"
 [ "$("$graft" tokenize -m "$model" -p '<|im_end|>' | wc -w)" -eq 1 ] && ok 'a control token is one token' || not_ok 'a control token is one token' ''
 [ "$("$graft" tokenize -m "$model" --no-control -p '<|im_end|>' | wc -w)" -gt 1 ] && ok 'or its letters' || not_ok 'or its letters' ''
+for flag in --no-control=true --no_control --control=false; do
+  [ "$("$graft" tokenize -m "$model" $flag -p '<|im_end|>' | wc -w)" -gt 1 ] && ok "or so with $flag" || not_ok "or so with $flag" ''
+done
+[ "$("$graft" tokenize -m "$model" --no-control=false -p '<|im_end|>' | wc -w)" -eq 1 ] && ok 'not so with --no-control=false' || not_ok 'not so with --no-control=false' ''
 refused 2 'token id' 'an id outside the vocabulary' "$graft" tokenize -m "$model" -d -p '99999'
 echo 99999 >"$tmp/ids"
 refused 1 "'99999.*is not a token id" 'or in a file, which is data' "$graft" tokenize -m "$model" -d -f "$tmp/ids"
@@ -119,6 +132,7 @@ says '"notes":\[\]' 'and of none where there are none' "$graft" inspect "$model"
 
 says '^Bram Tuckett lives' 'chat answers' "$graft" chat -m "$model" --temp 0 -n 20 -p 'Where does Bram Tuckett live?'
 says '"stop":"end"' 'chat --json stops at the end of the turn' "$graft" chat -m "$model" --temp 0 -n 40 --json -p 'Where does Bram Tuckett live?'
+says '"tokens":3' '-n3 is -n 3' "$graft" generate -m "$model" --temp 0 -t1 -n3 --ignore-eos --json -p 'Bram Tuckett'
 a=$("$graft" generate -m "$model" --temp 0.9 -s 7 -n 24 -p 'Bram Tuckett' -t 1 2>/dev/null)
 b=$("$graft" generate -m "$model" --temp 0.9 -s 7 -n 24 -p 'Bram Tuckett' -t 2 2>/dev/null)
 [ -n "$a" ] && [ "$a" = "$b" ] && ok 'a seed gives one text, on 1 thread and on 2' || not_ok 'a seed gives one text' "$a | $b"

@@ -127,6 +127,20 @@ refused "an output in no folder" 1 "/nowhere/at/all" $t -o /nowhere/at/all/x.ggu
 refused "an output that is a folder" 1 "it is a folder" $t -o "$dir" --overwrite
 refused "an output that is a device" 1 "a device or pipe" $t -o /dev/null --overwrite
 refused "an unknown option: the nearest" 2 "no option '--lerning-rate'; did you mean '--learning-rate'" $t --lerning-rate 1
+refused "a letter is near to nothing" 2 "no option '--q'; graft train --help" $t --q 1
+for foreign in '--bf16|float32' '--load-in-4bit|quantized' '--optim adamw|AdamW is the only' '--output-dir x|-o FILE.gguf' '--eval-strategy steps|--eval-steps N' '--adapter qlora|LoRA is the only' '-ngl 99|on the CPU'; do
+  refused "an option of another trainer: ${foreign%%|*}" 2 "there is no option '${foreign%%[ |]*}': .*${foreign##*|}" $t ${foreign%%|*}
+done
+refused "true behind a flag" 2 "flag is given as --packing or --packing=true, and as --no-packing" $t --packing true
+refused "data without its option" 2 "'more.jsonl' is one argument too many: data is given with -d" $t more.jsonl
+refused "a config without its option" 2 "'run.yaml' is one argument too many: a config is given with --config" train run.yaml
+for flag in 'no-packing=true|false' 'no_packing|false' 'packing=off|false' 'no-packing=false|true'; do
+  train "$dir/flag.gguf" --max-steps 1 --overwrite -r3 "--${flag%%|*}"
+  check "--${flag%%|*}: packing is ${flag##*|}; -r3 is -r 3" sh -c "grep -q '^packing: ${flag##*|}$' $dir/flag.yaml && grep -q '^lora_r: 3$' $dir/flag.yaml"
+done
+printf 'no_packing: true\n' >"$dir/flag.yaml.in"
+train "$dir/flag.gguf" --max-steps 1 --overwrite --config "$dir/flag.yaml.in" --lr-scheduler-type constant_with_warmup
+check "no_packing: true in a config" grep -q '^packing: false$' "$dir/flag.yaml"
 refused "a value that is no number" 2 "max_steps takes a whole number, not 'many'" $t --max-steps many
 printf 'model: %s\nlora_rnk: 8\n' "$model" >"$dir/bad.yaml"
 refused "an unknown config key: line and nearest" 2 "bad.yaml:2: there is no option 'lora_rnk'; did you mean 'lora_r'" train --config "$dir/bad.yaml"
@@ -140,7 +154,8 @@ printf 'lora_r: 2\nlearning_rate: 0.5\ntarget_modules: [attn_q, attn_k]\nval-spl
 "$graft" train --config "$dir/good.yaml" -m "$model" -d "$dir/data.jsonl" -o "$dir/z.gguf" --max-steps 1 --lr 0.25 --target-modules attn_v --json >"$dir/json" 2>"$dir/err"
 check "flags win over the config, lists of flags replace the config's" sh -c "grep -q '^learning_rate: 0.25$' $dir/z.yaml && grep -q '^lora_r: 2$' $dir/z.yaml && grep -q \"^target_modules: \\['attn_v'\\]\" $dir/z.yaml"
 check "with nothing held out the loss is absent, not 0" grep -q '"eval_loss":null' "$dir/json"
-for broken in 'lora_r: 4
+for broken in 'packing: true
+no_packing: true|bad.yaml:2: packing is set already in line 1' 'load_in_4bit: true|bad.yaml:1: there is no option .load_in_4bit.: the base is trained on as' 'lora_r: 4
 lr: 1e-3
 learning_rate: 1e-4|bad.yaml:3: learning_rate is set already in line 2' 'lora_r: &r 4
 batch_size: *r|bad.yaml:2: an alias' 'lora_r: 4
@@ -195,7 +210,7 @@ check "nor does it end because nobody reads its events" test -f "$dir/pipe.gguf"
 while [ ! -e "$dir/k.step-000015.checkpoint" ] && kill -0 $pid 2>/dev/null; do sleep 0.02; done
 kill -KILL $pid; wait $pid 2>/dev/null
 check "a killed run leaves its lock and checkpoints" sh -c "test -f $dir/k.lock && test $(ls "$dir" | grep -c '^k.step-') -ge 2"
-newest=$(ls "$dir"/k.step-* | tail -n 1) before=$(ls "$dir"/k.step-* | tail -n 2 | head -n 1 | sed 's/.*step-0*\([0-9]*\).checkpoint/\1/')
+newest=$(ls "$dir"/k.step-*.checkpoint | tail -n 1) before=$(ls "$dir"/k.step-*.checkpoint | tail -n 2 | head -n 1 | sed 's/.*step-0*\([0-9]*\).checkpoint/\1/')
 head -c 3000 "$newest" >"$dir/cut"; mv "$dir/cut" "$newest"
 again="train -m $model $common -o $dir/k.gguf --max-steps 400 --save-steps 5 --save-total-limit 3"
 refused "a truncated checkpoint: what to do" 1 "$(basename "$newest").*; delete .*$(basename "$newest"), and --resume goes on from the checkpoint of step $before" $again --resume
