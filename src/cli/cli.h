@@ -67,6 +67,9 @@ void gr_cli_model_close(gr_cli_model *m);
 /* Says on stderr that a text ended because the context was full. */
 void gr_cli_note_context(int32_t context);
 
+/* Says on stderr when a context is longer than the model's own. */
+void gr_cli_note_beyond(int32_t context, int32_t own);
+
 /* Ranges of -n and -c (0: not given). */
 gr_status gr_cli_check_lengths(int64_t predict, int64_t context, gr_error *e);
 

@@ -1,4 +1,5 @@
 /* graft chat: a conversation in the model's own chat template. One turn at a time; what both turns share stays in the cache. */
+#define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -24,7 +25,8 @@ struct chat {
   gr_session *session;
   gr_template *chat_template;
   json_t *messages;
-  int32_t *ids; /* what the session holds */
+  size_t forgotten; /* turns of this conversation that were left out, the context being full */
+  int32_t *ids;     /* what the session holds */
   size_t n_ids, cap;
 };
 
@@ -33,6 +35,13 @@ static void on_interrupt(int signal_number)
 {
   (void)signal_number;
   interrupted = 1;
+}
+
+/* Every Ctrl-C is caught, and wakes a read of standard input. */
+static void catch_interrupts(void)
+{
+  struct sigaction action = { .sa_handler = on_interrupt };
+  sigaction(SIGINT, &action, NULL);
 }
 
 static bool print_piece(void *ctx, int32_t id, const char *text, size_t n)
@@ -111,19 +120,71 @@ static gr_status answer(struct chat *c, const gr_tokens *tokens, gr_error *e)
   return s;
 }
 
+static size_t first_turn(const struct chat *c) { return c->o->system ? 1 : 0; }
+
+/* Begins anew, keeping the system message. */
+static void clear(struct chat *c)
+{
+  while (json_array_size(c->messages) > first_turn(c)) json_array_remove(c->messages, json_array_size(c->messages) - 1);
+  c->forgotten = 0;
+}
+
+/* The conversation as tokens that leave room for an answer: the oldest questions go, with their answers, until it does. */
+static gr_status fit(struct chat *c, gr_tokens *tokens, gr_error *e)
+{
+  size_t context = (size_t)gr_session_context(c->session), room = context / 4 < (size_t)c->o->n ? context / 4 : (size_t)c->o->n,
+         before = c->forgotten;
+  for (;;) {
+    gr_tokens_free(tokens);
+    *tokens = (gr_tokens){ 0 };
+    GR_TRY(encode(c, tokens, e));
+    bool last = json_array_size(c->messages) < first_turn(c) + 3;
+    if (tokens->count + (last ? 1 : room) <= context) break;
+    if (last)
+      return gr_fail(e, GR_ERR_USAGE,
+                     "the message has %zu tokens with what the template adds, and the context holds %zu: shorten it, or raise -c",
+                     tokens->count, context);
+    for (int k = 0; k < 2; k++) json_array_remove(c->messages, first_turn(c));
+    c->forgotten++;
+  }
+  if (c->forgotten > before)
+    fprintf(stderr,
+            "note     the context of %zu tokens is full: the oldest %zu turn%s forgotten; /clear begins anew, -c sets another context\n",
+            context, c->forgotten, c->forgotten == 1 ? " is" : "s are");
+  return GR_OK;
+}
+
 static gr_status turn(struct chat *c, const char *text, size_t n, gr_error *e)
 {
   json_t *said = json_stringn(text, n);
   if (!said) return gr_fail(e, GR_ERR_FORMAT, "the message is not UTF-8 text");
   if (json_array_append_new(c->messages, json_pack("{s:s,s:o}", "role", "user", "content", said)) < 0) return gr_fail_memory(e, n);
   gr_tokens tokens = { 0 };
-  gr_status s = encode(c, &tokens, e);
-  if (s == GR_OK && tokens.count + 1 > (size_t)gr_session_context(c->session))
-    s = gr_fail(e, GR_ERR_USAGE, "the conversation has %zu tokens and the context holds %d: begin anew, or raise -c", tokens.count,
-                gr_session_context(c->session));
+  gr_status s = fit(c, &tokens, e);
   if (s == GR_OK) s = answer(c, &tokens, e);
+  else json_array_remove(c->messages, json_array_size(c->messages) - 1);
   gr_tokens_free(&tokens);
   return s;
+}
+
+static bool is(const char *line, size_t n, const char *word) { return strlen(word) == n && memcmp(line, word, n) == 0; }
+
+/* A line of the user's, or *n of 0: there is none. At a terminal Ctrl-C gives a fresh prompt, and twice in a row the end. */
+static gr_status read_line(bool terminal, char **line, size_t *cap, size_t *n, gr_error *e)
+{
+  for (int tries = 0;; tries++) {
+    interrupted = 0;
+    if (terminal) fputs("> ", stderr);
+    errno = 0;
+    ssize_t got = getline(line, cap, stdin);
+    bool woken = got <= 0 && interrupted;
+    *n = got > 0 ? (size_t)got : 0;
+    if (got <= 0 && ferror(stdin) && !woken) return gr_fail_errno(e, errno, "read", "standard input");
+    if (woken && terminal) fputc('\n', stderr);
+    if (!woken || !terminal || tries) return GR_OK;
+    clearerr(stdin);
+    fprintf(stderr, "Ctrl-D or another Ctrl-C ends the conversation.\n");
+  }
 }
 
 static gr_status talk(struct chat *c, gr_error *e)
@@ -135,20 +196,22 @@ static gr_status talk(struct chat *c, gr_error *e)
     return GR_OK;
   }
   bool terminal = isatty(0);
-  if (terminal) fprintf(stderr, "Ctrl-D ends the conversation, Ctrl-C an answer.\n");
+  if (terminal) fprintf(stderr, "Ctrl-D or /exit ends the conversation, Ctrl-C an answer; /clear begins anew.\n");
   char *line = NULL;
-  size_t cap = 0;
+  size_t cap = 0, n = 0;
   gr_status s = GR_OK;
-  for (;;) {
-    if (terminal) fputs("> ", stderr);
-    ssize_t n = getline(&line, &cap, stdin);
-    if (n <= 0 && ferror(stdin)) s = gr_fail_errno(e, errno, "read", "standard input");
-    if (n <= 0) break;
+  while ((s = read_line(terminal, &line, &cap, &n, e)) == GR_OK && n) {
     while (n && (line[n - 1] == '\n' || line[n - 1] == '\r')) n--;
     if (n == 0) continue;
-    interrupted = 0;
-    if ((s = turn(c, line, (size_t)n, e)) != GR_OK) break;
-    if (!o->json) putchar('\n');
+    if (is(line, n, "/exit")) break;
+    if (is(line, n, "/clear")) {
+      clear(c);
+      continue;
+    }
+    s = turn(c, line, n, e);
+    if (s == GR_ERR_USAGE && terminal) gr_cli_fail(e), s = GR_OK; /* too long: say something else */
+    else if (s != GR_OK) break;
+    else if (!o->json) putchar('\n');
   }
   free(line);
   return s;
@@ -174,6 +237,7 @@ static gr_status run(struct options *o, gr_error *e)
                                   .backends = o->m.backends,
                                   .n_backends = o->m.n_backends,
                                   .allow_ref = o->m.allow_ref };
+  if (s == GR_OK) gr_cli_note_beyond(so.context, most);
   if (s == GR_OK) s = gr_session_open(&c.session, o->m.model, &so, e);
   if (s == GR_OK) s = talk(&c, e);
   gr_session_close(c.session);
@@ -198,8 +262,9 @@ int gr_cmd_chat(int argc, char **argv)
   };
   int status = 0;
   gr_error e = { 0 };
-  if (gr_cli_parse(args, argc, argv, NULL, "usage: graft chat -m MODEL [--lora ADAPTER] [options]", &status)) {
-    signal(SIGINT, on_interrupt);
+  if (gr_cli_parse(args, argc, argv, NULL, "usage: graft chat -m MODEL [--lora ADAPTER] [options]\nA line /clear begins anew, /exit ends.",
+                   &status)) {
+    catch_interrupts();
     status = run(&o, &e) == GR_OK ? 0 : gr_cli_fail(&e);
   }
   gr_cli_model_close(&o.m);

@@ -75,6 +75,7 @@ static gr_status run(struct options *o, gr_error *e)
     .on_token = print_piece,
     .ctx = o,
   };
+  if (s == GR_OK) gr_cli_note_beyond((int32_t)o->context, gr_model_hparams(o->m.model)->context);
   if (s == GR_OK) s = gr_generate(o->m.model, prompt, n, &options, &g, e);
   if (s == GR_OK && o->json) print_json(&g);
   else if (s == GR_OK)

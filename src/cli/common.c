@@ -168,6 +168,13 @@ void gr_cli_note_context(int32_t context)
   fprintf(stderr, "note     the context of %d tokens is full: the text ends before -n was reached; -c sets another context\n", context);
 }
 
+void gr_cli_note_beyond(int32_t context, int32_t own)
+{
+  if (context > own)
+    fprintf(stderr, "note     the context of %d tokens is longer than the model's of %d: positions beyond it are new to the model\n",
+            context, own);
+}
+
 gr_status gr_cli_check_lengths(int64_t predict, int64_t context, gr_error *e)
 {
   if (predict < 0 || predict > 1 << 30) return gr_fail(e, GR_ERR_USAGE, "-n takes 0 to %d tokens, not %lld", 1 << 30, (long long)predict);

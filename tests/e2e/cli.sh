@@ -141,6 +141,50 @@ grep -q '^note .*the context of 8 tokens is full' "$tmp/err" && ok 'a text that 
 c=$(printf 'Where does Bram Tuckett live?\nThank you.\nWhere does Bram Tuckett live?\n' | "$graft" chat -m "$model" --temp 0 -n 30 2>/dev/null)
 [ "$(printf '%s\n' "$c" | wc -l)" -ge 3 ] && ok 'a conversation goes on' || not_ok 'a conversation goes on' "$c"
 
+# What the context cannot hold any more is forgotten, oldest first; /clear and /exit.
+for i in 1 2 3 4 5 6; do echo 'Where does Bram Tuckett live?'; done | "$graft" chat -m "$model" --temp 0 -c 64 -n 12 --json >"$tmp/out" 2>"$tmp/err"; rc=$?
+[ $rc -eq 0 ] && [ "$(wc -l <"$tmp/out")" -eq 6 ] && grep -q '^note .*context of 64 tokens is full: the oldest [0-9]* turns* .*forgotten; /clear' "$tmp/err" &&
+  ok 'a conversation longer than the context forgets its beginning, and says so' || not_ok 'a conversation longer than the context' "exit $rc: $(cat "$tmp/err")"
+printf 'Where does Bram Tuckett live?\n/clear\nWhere does Bram Tuckett live?\n/exit\nWho?\n' | "$graft" chat -m "$model" --temp 0 -n 20 --json >"$tmp/out" 2>"$tmp/err"; rc=$?
+[ $rc -eq 0 ] && [ "$(wc -l <"$tmp/out")" -eq 2 ] && [ "$(sort -u "$tmp/out" | wc -l)" -eq 1 ] && ok '/clear begins anew, /exit ends' || not_ok '/clear, /exit' "exit $rc: $(cat "$tmp/out" "$tmp/err")"
+refused 2 'the message has [0-9]* tokens .*context holds 8: shorten it' 'a message longer than the context' "$graft" chat -m "$model" -c 8 -p 'Where does Bram Tuckett live, and who are the neighbours?'
+"$graft" generate -m "$model" -c 99999 -n 1 -p x >/dev/null 2>"$tmp/err"
+grep -q "^note .*context of 99999 tokens is longer than the model's of [0-9]" "$tmp/err" && ok "a context beyond the model's: said so" || not_ok "a context beyond the model's" "$(cat "$tmp/err")"
+
+# At a terminal, Ctrl-C ends answers, as many as there are, and at the prompt gives a fresh one, then the end.
+cat >"$tmp/terminal.py" <<'END'
+import os, pty, select, sys, time
+pid, fd = pty.fork()
+if pid == 0: os.execv(sys.argv[1], sys.argv[1:])
+seen = b''
+def wait(for_what, what):
+    global seen
+    end = time.time() + 30
+    while for_what not in seen:
+        if not select.select([fd], [], [], max(0, end - time.time()))[0]: sys.exit('no %s: %r' % (what, seen[-300:]))
+        try: seen += os.read(fd, 4096)
+        except OSError: sys.exit('ended before %s: %r' % (what, seen[-300:]))
+    seen = seen[seen.index(for_what) + len(for_what):]
+wait(b'> ', 'prompt')
+for turn in (1, 2, 3):
+    os.write(fd, b'Count.\n')
+    wait(b'Count.\r\n', 'echo')
+    if not select.select([fd], [], [], 30)[0]: sys.exit('no answer')
+    os.write(fd, b'\x03')
+    wait(b'> ', 'prompt after answer %d' % turn)
+os.write(fd, b'\x03')
+wait(b'another Ctrl-C ends', 'word on Ctrl-C'); wait(b'> ', 'fresh prompt')
+os.write(fd, b'Hello.\n'); wait(b'Hello.\r\n', 'echo'); select.select([fd], [], [], 30)
+os.write(fd, b'\x03'); wait(b'> ', 'prompt after all'); os.write(fd, b'\x03'); wait(b'> ', 'fresh prompt again'); os.write(fd, b'\x03')
+try:
+    while os.read(fd, 4096): pass
+except OSError: pass
+status = os.waitpid(pid, 0)[1]
+sys.exit(0 if status == 0 else 'ended with status %d' % status)
+END
+said=$(timeout 120 python3 "$tmp/terminal.py" "$graft" chat -m "$model" -c 100000 -n 90000 --temp 5 --top-k 0 --top-p 1 --min-p 0 2>&1)
+[ $? -eq 0 ] && ok 'Ctrl-C at a terminal: every answer, then the prompt, then the end' || not_ok 'Ctrl-C at a terminal' "$said"
+
 "$graft" quantize "$root/tests/golden/llama.gguf" "$tmp/q8.gguf" Q8_0 2>/dev/null && says 'Q8_0' 'quantize' "$graft" inspect "$tmp/q8.gguf" || not_ok 'quantize' ''
 refused 2 'exists already: --overwrite' 'quantize keeps what exists' "$graft" quantize "$root/tests/golden/llama.gguf" "$tmp/q8.gguf" Q8_0
 refused 1 'cannot create /nowhere/x.gguf' 'quantize into no folder' "$graft" quantize "$root/tests/golden/llama.gguf" /nowhere/x.gguf Q8_0
