@@ -171,7 +171,7 @@ static gr_status show(const struct view *v, int32_t window, gr_error *e)
     if (v->o->json) sample_json(v, gr_dataset_at(v->data, i));
     else GR_TRY(print_sample(v, gr_dataset_at(v->data, i), e));
   }
-  bool bad = gr_dataset_check(v->data, &fatal) != GR_OK;
+  bool bad = gr_dataset_check(v->data, &fatal) != GR_OK || (v->o->strict && gr_dataset_check_strict(v->data, &fatal) != GR_OK);
   if (v->o->json) summary_json(v, &m, bad ? &fatal : NULL);
   else print_summary(v, &m);
   gr_cli_flush();
@@ -272,7 +272,8 @@ int gr_cmd_data(int argc, char **argv)
     { "--overlong", GR_ARG_TEXT, "WHAT", "longer samples: truncate (default), drop, split", &o.overlong, NULL },
     { "--train-on-inputs", GR_ARG_FLAG, NULL, "train all tokens, not the assistant's alone", &o.train_on_inputs, NULL },
     { "--packing --pack", GR_ARG_FLAG, NULL, "several samples a window (default; --no-packing: one)", &o.pack, NULL },
-    { "--strict", GR_ARG_FLAG, NULL, "refuse what is otherwise a warning", &o.strict, NULL },
+    { "--strict", GR_ARG_FLAG, NULL,
+      "refuse what is otherwise a note: records or keys left out, text cut, equal samples, control tokens in text", &o.strict, NULL },
     { "--show", GR_ARG_INT, "N", "print the first N samples, the trained tokens coloured or in [[ ]]", &o.show, NULL },
     { "--color", GR_ARG_TEXT, "WHEN", "auto (default), always, never", &o.color, NULL },
     { "--json", GR_ARG_FLAG, NULL, "one JSON object a line on stdout", &o.json, NULL },

@@ -36,7 +36,8 @@ gr_status gr_template_builtin(gr_template **t, bool im_end, gr_error *e);
 /* What errors call it. */
 const char *gr_template_name(const gr_template *t);
 
-bool gr_template_has_generation(const gr_template *t); /* it has {% generation %} blocks: they decide what is trained */
+bool gr_template_quotes(const gr_template *t, const char *word); /* the word stands in it as a string: it may be a role that it knows */
+bool gr_template_has_generation(const gr_template *t);           /* it has {% generation %} blocks: they decide what is trained */
 
 /* What a render may use up before it is refused; 0 means the default, which grows with the size of the messages. */
 typedef struct gr_template_limits {

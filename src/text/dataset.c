@@ -290,6 +290,7 @@ void gr_dataset_free(gr_dataset *d)
   gr_free(d->samples);
   gr_free(d->files);
   gr_free(d->seen);
+  gr_buf_free(&d->unread);
   gr_buf_free(&d->notes);
   gr_free(d);
 }

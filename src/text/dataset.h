@@ -65,6 +65,8 @@ typedef enum gr_data_event {
   GR_DATA_ANSWERS_AS_USER, /* tools' answers given as user messages, the template taking no others */
   GR_DATA_TOOLS_LEFT_OUT,  /* records whose tool definitions the template does not show */
   GR_DATA_CONTROL_TEXT,    /* records of text that spell control tokens, which stay text */
+  GR_DATA_UNREAD_KEYS,     /* records with keys that nothing reads, those that file records aside */
+  GR_DATA_SYSTEM_TWICE,    /* records with a system text beside another one among the messages: left out */
   GR_DATA_LOST_BYTES,      /* records with bytes that the vocabulary cannot spell */
   GR_DATA_SURROGATES,      /* records with lone surrogates, read as U+FFFD */
   GR_DATA_BIG_NUMBERS,     /* records with numbers that fit no type, read as text */
@@ -94,6 +96,10 @@ void gr_dataset_free(gr_dataset *d); /* NULL is fine */
 /* Refuses data that teaches a fault: GR_ERR_MISMATCH when samples begin with two BOS tokens, or when no conversation has a trained
  * end-of-turn token (the model would not learn to stop). */
 gr_status gr_dataset_check(const gr_dataset *d, gr_error *e);
+
+/* --strict: GR_ERR_MISMATCH with the first of the notes that tells of something lost, left out, cut or doubtful. What is read otherwise
+ * than it is written and loses nothing (split records, numbers as text, CR LF) is fine. */
+gr_status gr_dataset_check_strict(const gr_dataset *d, gr_error *e);
 
 size_t gr_dataset_count(const gr_dataset *d);
 const gr_sample *gr_dataset_at(const gr_dataset *d, size_t i);

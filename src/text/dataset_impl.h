@@ -25,6 +25,8 @@ struct gr_dataset {
   data_place first[GR_DATA_EVENTS];
   char refusal[600]; /* why the first refused record was refused */
   int32_t window;
+  gr_buf unread; /* the first keys that nothing reads, as they are named in the note */
+  size_t n_unread;
   gr_buf notes;
   size_t bytes;
   uint64_t hash;

@@ -37,6 +37,9 @@ static const struct {
   [GR_DATA_CONTROL_TEXT] = { "control_text",
                              "record of text spells a control token, which stays text (use the messages form for conversations)",
                              "records of text spell control tokens, which stay text (use the messages form for conversations)" },
+  [GR_DATA_UNREAD_KEYS] = { "unread_keys", "record has keys that nothing reads", "records have keys that nothing reads" },
+  [GR_DATA_SYSTEM_TWICE] = { "system_twice", "record has a system text beside its messages' own, which was left out",
+                             "records have a system text beside their messages' own, which was left out" },
   [GR_DATA_LOST_BYTES] = { "lost_bytes", "record has bytes that the vocabulary cannot spell",
                            "records have bytes that the vocabulary cannot spell" },
   [GR_DATA_SURROGATES] = { "surrogates", "record has lone surrogates, which were read as U+FFFD",
@@ -59,6 +62,7 @@ static void write_event(gr_buf *b, const gr_dataset *d, gr_data_event v)
     gr_buf_printf(b, " of %d tokens, losing %zu tokens (%.1f %% of all), %zu of them trained", d->window, c->tokens_cut,
                   percent(c->tokens_cut, c->tokens + c->tokens_cut), c->tokens_cut_trained);
   if (v == GR_DATA_DUPLICATES) gr_buf_printf(b, " (%.1f %% of all)", percent(n, c->samples));
+  if (v == GR_DATA_UNREAD_KEYS) gr_buf_printf(b, ": %s", d->unread.data);
   gr_buf_printf(b, "; the first: %s:%u", d->files[d->first[v].file].path, d->first[v].line);
   if (v == GR_DATA_REFUSED) gr_buf_printf(b, ": %s", d->refusal);
 }
@@ -76,6 +80,17 @@ gr_status gr_data_write_notes(gr_dataset *d, gr_error *e)
   for (int v = 0; v < GR_DATA_EVENTS; v++)
     if (d->counts.events[v]) write_event(b, d, (gr_data_event)v);
   return b->failed ? gr_fail_memory(e, b->len) : GR_OK;
+}
+
+gr_status gr_dataset_check_strict(const gr_dataset *d, gr_error *e)
+{
+  gr_buf text = { 0 };
+  for (int v = 0; v < GR_DATA_EVENTS && !text.len; v++)
+    if (d->counts.events[v] && v != GR_DATA_SPLIT && v != GR_DATA_BIG_NUMBERS && v != GR_DATA_CRLF) write_event(&text, d, (gr_data_event)v);
+  gr_status s = text.failed ? gr_fail_memory(e, text.len) : GR_OK;
+  if (s == GR_OK && text.len) s = gr_fail(e, GR_ERR_MISMATCH, "--strict: %s", text.data);
+  gr_buf_free(&text);
+  return s;
 }
 
 gr_status gr_dataset_check(const gr_dataset *d, gr_error *e)

@@ -210,20 +210,26 @@ static gr_status conversation(data_reader *r, const gr_conversation *c, gr_error
   return s;
 }
 
-/* The template refuses it, or its spans cannot be located: left out, counted, and the first named. */
+/* A record that cannot be used: left out, counted, and the first named. */
+static void refuse(data_reader *r, const gr_error *why)
+{
+  if (r->d->counts.events[GR_DATA_REFUSED] == 0) {
+    size_t n = strlen(why->text), room = sizeof r->d->refusal - 1;
+    if (n > room) n = gr_utf8_complete(why->text, room);
+    memcpy(r->d->refusal, why->text, n);
+    r->d->refusal[n] = 0;
+  }
+  gr_data_count(r, GR_DATA_REFUSED, 1);
+}
+
+/* The template refuses it, or its spans cannot be located. */
 static gr_status conversation_or_refusal(data_reader *r, const gr_conversation *c, gr_error *e)
 {
   gr_error why = { 0 };
   gr_status s = conversation(r, c, &why);
   if (s == GR_OK) return s;
   if (s == GR_ERR_MEMORY) return gr_fail(e, s, "%s", why.text);
-  if (r->d->counts.events[GR_DATA_REFUSED] == 0) {
-    size_t n = strlen(why.text), room = sizeof r->d->refusal - 1;
-    if (n > room) n = gr_utf8_complete(why.text, room);
-    memcpy(r->d->refusal, why.text, n);
-    r->d->refusal[n] = 0;
-  }
-  gr_data_count(r, GR_DATA_REFUSED, 1);
+  refuse(r, &why);
   return GR_OK;
 }
 
@@ -254,18 +260,58 @@ static gr_status document(data_reader *r, const gr_conversation *c, gr_error *e)
 
 /* ---- records ---- */
 
+enum { KEYS_SHOWN = 8, KEY_BYTES = 60 };
+
+/* Keys of this record that nothing reads: counted once, and the first few of the data set named. */
+static gr_status count_unread(data_reader *r, json_t *record, const gr_conversation *c, gr_error *e)
+{
+  gr_dataset *d = r->d;
+  const char *key;
+  json_t *value;
+  bool any = false;
+  json_object_foreach(record, key, value)
+  {
+    if (!gr_record_lost(c, key, value)) continue;
+    any = true;
+    if (d->n_unread > KEYS_SHOWN) continue;
+    gr_buf name = { 0 };
+    json_t *text = json_stringn(key, strlen(key) > KEY_BYTES ? gr_utf8_complete(key, KEY_BYTES) : strlen(key));
+    if (text) gr_json_write(&name, text);
+    json_decref(text);
+    bool ok = text && !name.failed, known = ok && d->unread.data && strstr(d->unread.data, name.data);
+    if (ok && !known) gr_buf_printf(&d->unread, "%s%s", d->n_unread ? ", " : "", d->n_unread == KEYS_SHOWN ? "..." : name.data);
+    d->n_unread += ok && !known;
+    gr_buf_free(&name);
+    if (!ok || d->unread.failed) return gr_fail_memory(e, KEY_BYTES);
+  }
+  gr_data_count(r, GR_DATA_UNREAD_KEYS, any);
+  return GR_OK;
+}
+
+static gr_status take(data_reader *r, const gr_conversation *c, gr_error *e)
+{
+  bool useful = c->learnable || (r->o->train_on_inputs && c->weight > 0 && json_array_size(c->messages) > 0);
+  for (int v = 0; v < GR_DATA_EVENTS; v++) gr_data_count(r, (gr_data_event)v, useful ? c->events[v] : 0);
+  if (!useful) gr_data_count(r, GR_DATA_UNTRAINED, 1);
+  if (!useful) return GR_OK;
+  if (!c->messages) return document(r, c, e);
+  if (!r->o->chat_template) return gr_fail(e, GR_ERR_USAGE, "conversations need a chat template, and there is none");
+  return conversation_or_refusal(r, c, e);
+}
+
 gr_status gr_data_read_record(data_reader *r, json_t *record, gr_error *e)
 {
   if (r->format == GR_DATA_AUTO) r->format = gr_record_format(record);
   gr_conversation c;
-  GR_TRY(gr_record_read(record, r->format, &r->support, &c, e));
-  gr_status s = GR_OK;
-  bool useful = c.learnable || (r->o->train_on_inputs && c.weight > 0 && json_array_size(c.messages) > 0);
-  for (int v = 0; v < GR_DATA_EVENTS; v++) gr_data_count(r, (gr_data_event)v, useful ? c.events[v] : 0);
-  if (!useful) gr_data_count(r, GR_DATA_UNTRAINED, 1);
-  else if (!c.messages) s = document(r, &c, e);
-  else if (!r->o->chat_template) s = gr_fail(e, GR_ERR_USAGE, "conversations need a chat template, and there is none");
-  else s = conversation_or_refusal(r, &c, e);
+  gr_error why = { 0 };
+  gr_status s = gr_record_read(record, r->format, &r->support, &c, &why);
+  if (s == GR_ERR_MISMATCH) {
+    refuse(r, &why);
+    return GR_OK;
+  }
+  if (s != GR_OK) return gr_fail(e, s, "%s", why.text);
+  s = count_unread(r, record, &c, e);
+  if (s == GR_OK) s = take(r, &c, e);
   gr_conversation_free(&c);
   return s;
 }

@@ -217,7 +217,7 @@ struct jinja_node {
 
 struct gr_template {
   gr_arena arena;
-  const char *name;
+  const char *name, *source;
   jinja_nodes body;
   const char **symbols; /* names of variables, by number */
   size_t n_symbols, cap_symbols;

@@ -430,7 +430,8 @@ gr_status gr_template_parse(gr_template **out, const char *text, size_t n, const
   if (!t) return gr_fail_memory(e, sizeof *t);
   jinja_parser p = { .t = t, .e = e };
   t->name = gr_arena_strndup(&t->arena, name, strlen(name));
-  if (!t->name) p.status = gr_fail_memory(e, strlen(name));
+  t->source = gr_arena_strndup(&t->arena, text, n);
+  if (!t->name || !t->source) p.status = gr_fail_memory(e, strlen(name));
   else if (gr_jinja_lex(&p, text, n)) parse_body(&p, &t->body, 1, "template", NULL);
   gr_free(p.tokens);
   if (p.status != GR_OK) {
@@ -449,6 +450,16 @@ void gr_template_free(gr_template *t)
   gr_arena_free(&t->arena);
   gr_free(t->symbols);
   gr_free(t);
+}
+
+bool gr_template_quotes(const gr_template *t, const char *word)
+{
+  size_t n = strlen(word);
+  for (const char *at = t->source; n && (at = strstr(at, word)); at += n) {
+    bool quoted = at > t->source && (at[-1] == '\'' || at[-1] == '"');
+    if (quoted && at[n] == at[-1]) return true;
+  }
+  return false;
 }
 
 bool gr_template_has_generation(const gr_template *t) { return t->has_generation; }

@@ -25,14 +25,13 @@ bool gr_data_format_from_name(const char *name, gr_data_format *f)
 /* ---- forms ---- */
 
 /* The turns of a conversation, under the names that are in use. */
-static json_t *turns_of(const json_t *record)
+static const char *const turns_keys[] = { "messages", "conversations", "conversation", NULL };
+
+static json_t *turns_of(const json_t *record) { return json_object_get(record, gr_record_key_of(record, turns_keys)); }
+
+static json_t *take_turns(gr_conversation *c, const json_t *record)
 {
-  static const char *const keys[] = { "messages", "conversations", "conversation" };
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    json_t *turns = json_object_get(record, keys[i]);
-    if (turns) return turns;
-  }
-  return NULL;
+  return gr_record_take(c, record, gr_record_key_of(record, turns_keys));
 }
 
 gr_data_format gr_record_format(const json_t *record)
@@ -59,49 +58,69 @@ static gr_status add_field(gr_conversation *c, const char *role, const json_t *v
   return gr_conversation_add(c, m, json_array_size(c->messages) + 1, e);
 }
 
-static gr_status add_system(gr_conversation *c, const json_t *record, gr_error *e)
+/* The system's text under a key of the record, unless the turns begin with one of their own. */
+static gr_status add_system(gr_conversation *c, const json_t *record, const json_t *turns, gr_error *e)
 {
-  const json_t *system = json_object_get(record, "system");
+  static const char *const keys[] = { "system", "system_prompt", NULL };
+  const char *key = gr_record_key_of(record, keys);
+  const json_t *system = gr_record_take(c, record, key), *first = json_array_get(turns, 0);
+  const json_t *role = json_object_get(first, json_object_get(first, "from") ? "from" : "role");
   if (!system || json_is_null(system) || (json_is_string(system) && !gr_json_says(system))) return GR_OK;
-  return add_field(c, "system", system, "system", e);
-}
-
-/* The first of some keys that the record has; the first of all when it has none. */
-static const char *key_of(const json_t *record, const char *const *keys)
-{
-  for (size_t i = 0; keys[i]; i++)
-    if (json_object_get(record, keys[i])) return keys[i];
-  return keys[0];
+  if (json_is_string(role) && strcmp(json_string_value(role), "system") == 0) {
+    const json_t *own = json_object_get(first, json_object_get(first, "value") ? "value" : "content");
+    c->events[GR_DATA_SYSTEM_TWICE] += !json_equal(system, own);
+    return GR_OK;
+  }
+  c->keyed++;
+  return add_field(c, "system", system, key, e);
 }
 
 static gr_status read_turns(json_t *turns, const char *key, gr_conversation *c, gr_error *e)
 {
   if (!json_is_array(turns)) return gr_fail(e, GR_ERR_FORMAT, "\"%s\" must be a list of messages", key);
   for (size_t i = 0; i < json_array_size(turns); i++)
-    GR_TRY(gr_conversation_add(c, json_incref(json_array_get(turns, i)), json_array_size(c->messages) + 1, e));
+    GR_TRY(gr_conversation_turn(c, json_array_get(turns, i), json_array_size(c->messages) + 1 - c->keyed, e));
   return GR_OK;
+}
+
+/* Earlier turns, as pairs of a question and its answer; their answers are trained. */
+static gr_status read_history(const json_t *record, gr_conversation *c, gr_error *e)
+{
+  const json_t *history = gr_record_take(c, record, "history");
+  if (!history || json_is_null(history) || (json_is_string(history) && !gr_json_says(history))) return GR_OK;
+  bool fit = json_is_array(history);
+  for (size_t i = 0; fit && i < json_array_size(history); i++) {
+    const json_t *pair = json_array_get(history, i);
+    fit = json_array_size(pair) == 2 && json_is_string(json_array_get(pair, 0)) && json_is_string(json_array_get(pair, 1));
+    if (fit) GR_TRY(add_field(c, "user", json_array_get(pair, 0), "history", e));
+    if (fit) GR_TRY(add_field(c, "assistant", json_array_get(pair, 1), "history", e));
+  }
+  return fit ? GR_OK : gr_fail(e, GR_ERR_FORMAT, "\"history\" must be a list of earlier turns, each [\"question\", \"answer\"]");
 }
 
 /* Prompt and completion, as texts or as lists of messages; what the assistant says in a prompt is not trained. */
 static gr_status read_pair(const json_t *record, const char *ask, const char *const *answers, gr_conversation *c, gr_error *e)
 {
-  const char *answer = key_of(record, answers);
-  json_t *prompt = json_object_get(record, ask), *completion = json_object_get(record, answer);
+  const char *answer = gr_record_key_of(record, answers);
+  json_t *prompt = gr_record_take(c, record, ask), *completion = gr_record_take(c, record, answer);
+  GR_TRY(add_system(c, record, prompt, e));
   if (json_is_array(prompt)) {
     for (size_t i = 0; i < json_array_size(prompt); i++)
       if (json_is_object(json_array_get(prompt, i)) && json_object_set_new(json_array_get(prompt, i), "train", json_false()) < 0)
         return gr_fail_memory(e, 64);
     GR_TRY(read_turns(prompt, ask, c, e));
+    gr_record_take(c, record, "tools");
+    GR_TRY(gr_conversation_set_tools(c, json_object_get(record, "tools"), e));
   } else {
-    GR_TRY(add_system(c, record, e));
+    GR_TRY(read_history(record, c, e));
     GR_TRY(add_field(c, "user", prompt, ask, e));
   }
   return json_is_array(completion) ? read_turns(completion, answer, c, e) : add_field(c, "assistant", completion, answer, e);
 }
 
-static gr_status put_text(gr_buf *out, const json_t *record, const char *key, bool required, gr_error *e)
+static gr_status put_text(gr_buf *out, gr_conversation *c, const json_t *record, const char *key, bool required, gr_error *e)
 {
-  const json_t *v = json_object_get(record, key);
+  const json_t *v = gr_record_take(c, record, key);
   if (json_is_string(v)) gr_buf_append(out, json_string_value(v), json_string_length(v));
   else if (json_is_number(v)) gr_json_write(out, v);
   else if (required && !v) return gr_fail(e, GR_ERR_FORMAT, "the key \"%s\" is missing", key);
@@ -114,10 +133,11 @@ static gr_status read_alpaca(const json_t *record, gr_conversation *c, gr_error 
 {
   static const char *const answers[] = { "output", "response", "completion", "answer", NULL };
   gr_buf ask = { 0 }, extra = { 0 };
-  const char *answer = key_of(record, answers);
-  GR_TRY(add_system(c, record, e));
-  gr_status s = put_text(&ask, record, "instruction", true, e);
-  if (s == GR_OK) s = put_text(&extra, record, "input", false, e);
+  const char *answer = gr_record_key_of(record, answers);
+  GR_TRY(add_system(c, record, NULL, e));
+  GR_TRY(read_history(record, c, e));
+  gr_status s = put_text(&ask, c, record, "instruction", true, e);
+  if (s == GR_OK) s = put_text(&extra, c, record, "input", false, e);
   if (s == GR_OK && extra.len) gr_buf_puts(&ask, ask.len ? "\n\n" : "");
   if (s == GR_OK && extra.len) gr_buf_append(&ask, extra.data, extra.len);
   if (s == GR_OK) {
@@ -127,116 +147,36 @@ static gr_status read_alpaca(const json_t *record, gr_conversation *c, gr_error 
   }
   gr_buf_free(&ask);
   gr_buf_free(&extra);
-  return s == GR_OK ? add_field(c, "assistant", json_object_get(record, answer), answer, e) : s;
+  return s == GR_OK ? add_field(c, "assistant", gr_record_take(c, record, answer), answer, e) : s;
 }
 
-/* ---- ShareGPT ---- */
-
-enum sharegpt_kind { SAYS, CALLS, ANSWERS };
-
-static const char *sharegpt_role(const char *from, enum sharegpt_kind *kind)
-{
-  static const struct {
-    const char *from, *role;
-    enum sharegpt_kind kind;
-  } map[] = {
-    { "human", "user", SAYS },
-    { "user", "user", SAYS },
-    { "gpt", "assistant", SAYS },
-    { "assistant", "assistant", SAYS },
-    { "chatgpt", "assistant", SAYS },
-    { "bing", "assistant", SAYS },
-    { "bard", "assistant", SAYS },
-    { "model", "assistant", SAYS },
-    { "system", "system", SAYS },
-    { "tool", "tool", ANSWERS },
-    { "observation", "tool", ANSWERS },
-    { "function_response", "tool", ANSWERS },
-    { "tool_response", "tool", ANSWERS },
-    { "function_call", "assistant", CALLS },
-    { "tool_call", "assistant", CALLS },
-  };
-  for (size_t i = 0; i < sizeof map / sizeof *map; i++)
-    if (strcmp(map[i].from, from) == 0) {
-      *kind = map[i].kind;
-      return map[i].role;
-    }
-  return NULL;
-}
-
-/* Calls and their answers, numbered through the conversation as templates want ids: nine letters and digits. */
-struct numbering {
-  size_t calls, answers;
-};
-
-static gr_status number_calls(json_t *calls, struct numbering *n, gr_error *e)
-{
-  for (size_t i = 0; i < json_array_size(calls); i++)
-    if (json_object_set_new(json_array_get(calls, i), "id", json_sprintf("call%05zu", ++n->calls % 100000)) < 0)
-      return gr_fail_memory(e, 64);
-  return GR_OK;
-}
-
-static gr_status sharegpt_message(const json_t *turn, const char *role, enum sharegpt_kind kind, struct numbering *n, gr_conversation *c,
-                                  json_t **out, gr_error *e)
-{
-  static const char *const extras[] = { "weight", "train", "name" };
-  json_t *value = json_object_get(turn, json_object_get(turn, "value") ? "value" : "content"), *calls = NULL;
-  size_t number = json_array_size(c->messages) + 1;
-  if (!value) return gr_fail(e, GR_ERR_FORMAT, "message %zu has no \"value\"", number);
-  if (kind == CALLS && json_is_string(value)) GR_TRY(gr_calls_from_text(json_string_value(value), json_string_length(value), &calls, e));
-  if (kind == CALLS && !calls) c->events[GR_DATA_CALLS_UNREAD]++;
-  json_t *m = calls ? json_pack("{s:s,s:s,s:O}", "role", role, "content", "", "tool_calls", calls)
-                    : json_pack("{s:s,s:O}", "role", role, "content", value);
-  gr_status s = m ? GR_OK : gr_fail_memory(e, 64);
-  if (s == GR_OK && calls) s = number_calls(calls, n, e);
-  json_decref(calls);
-  if (s == GR_OK && kind == ANSWERS && n->answers < n->calls &&
-      json_object_set_new(m, "tool_call_id", json_sprintf("call%05zu", ++n->answers % 100000)) < 0)
-    s = gr_fail_memory(e, 64);
-  for (size_t k = 0; s == GR_OK && k < sizeof extras / sizeof *extras; k++) {
-    json_t *v = json_object_get(turn, extras[k]);
-    if (v && json_object_set(m, extras[k], v) < 0) s = gr_fail_memory(e, 64);
-  }
-  if (s == GR_OK) *out = m;
-  else json_decref(m);
-  return s;
-}
+/* ---- conversations ---- */
 
 static gr_status read_sharegpt(const json_t *record, gr_conversation *c, gr_error *e)
 {
-  const json_t *turns = turns_of(record);
-  struct numbering n = { 0 };
+  const json_t *turns = take_turns(c, record);
   if (!turns) return gr_fail(e, GR_ERR_FORMAT, "the key \"conversations\" is missing");
   if (!json_is_array(turns)) return gr_fail(e, GR_ERR_FORMAT, "\"conversations\" must be a list");
-  GR_TRY(add_system(c, record, e));
-  for (size_t i = 0; i < json_array_size(turns); i++) {
-    const json_t *turn = json_array_get(turns, i), *from = json_object_get(turn, "from");
-    enum sharegpt_kind kind;
-    if (!from) from = json_object_get(turn, "role");
-    if (!json_is_string(from)) return gr_fail(e, GR_ERR_FORMAT, "message %zu does not say who speaks (\"from\")", i + 1);
-    const char *role = sharegpt_role(json_string_value(from), &kind);
-    if (!role) return gr_fail(e, GR_ERR_FORMAT, "message %zu is from '%.40s', whom Graft does not know", i + 1, json_string_value(from));
-    json_t *m = NULL;
-    GR_TRY(sharegpt_message(turn, role, kind, &n, c, &m, e));
-    GR_TRY(gr_conversation_add(c, m, json_array_size(c->messages) + 1, e));
-  }
-  return gr_conversation_set_tools(c, json_object_get(record, "tools"), e);
+  GR_TRY(add_system(c, record, turns, e));
+  for (size_t i = 0; i < json_array_size(turns); i++) GR_TRY(gr_conversation_sharegpt(c, json_array_get(turns, i), i + 1, e));
+  return gr_conversation_set_tools(c, gr_record_take(c, record, "tools"), e);
 }
 
 static gr_status read_messages(const json_t *record, gr_conversation *c, gr_error *e)
 {
-  json_t *messages = turns_of(record), *tools = json_object_get(record, "tools");
+  static const char *const tools[] = { "tools", "functions", NULL };
+  json_t *messages = take_turns(c, record);
   if (!messages) return gr_fail(e, GR_ERR_FORMAT, "the key \"messages\" is missing");
+  if (json_array_size(messages)) GR_TRY(add_system(c, record, messages, e));
   GR_TRY(read_turns(messages, "messages", c, e));
-  return gr_conversation_set_tools(c, tools ? tools : json_object_get(record, "functions"), e);
+  return gr_conversation_set_tools(c, gr_record_take(c, record, gr_record_key_of(record, tools)), e);
 }
 
 /* ---- records ---- */
 
 static gr_status read_text(const json_t *record, gr_conversation *c, gr_error *e)
 {
-  const json_t *text = json_object_get(record, "text");
+  const json_t *text = gr_record_take(c, record, "text");
   if (!text) return gr_fail(e, GR_ERR_FORMAT, "the key \"text\" is missing");
   if (!json_is_string(text)) return gr_fail(e, GR_ERR_FORMAT, "\"text\" must be text");
   c->text = json_string_value(text);
@@ -280,6 +220,8 @@ gr_status gr_record_read(json_t *record, gr_data_format format, const gr_tool_su
         "this is preference data (\"chosen\", \"rejected\"), which Graft does not train on: to learn the chosen answers, give them "
         "as \"completion\" beside \"prompt\"");
   GR_TRY(gr_message_weight(record, &c->weight, e));
+  gr_record_take(c, record, "weight");
+  gr_record_take(c, record, "train");
   if (format == GR_DATA_TEXT) return read_text(record, c, e);
   c->messages = json_array();
   gr_status s = c->messages ? read_form(record, format, c, e) : gr_fail_memory(e, 64);

@@ -150,7 +150,7 @@ static gr_status probe(const gr_template *t, const gr_render_options *base, bool
 gr_status gr_tool_support_probe(gr_tool_support *s, const gr_template *t, const gr_render_options *o, gr_error *e)
 {
   struct probe p[2][2]; /* arguments as text or object; without and with the tool's answer */
-  *s = (gr_tool_support){ 0 };
+  *s = (gr_tool_support){ .chat = t };
   for (int object = 0; object < 2; object++)
     for (int answer = 0; answer < 2; answer++) {
       struct probe *x = &p[object][answer];

@@ -56,7 +56,8 @@ static gr_status read_data(gr_trainer *t, const gr_string_list *paths, gr_datase
     gr_trainer_note(t, "%.*s", n, notes);
     notes += n + (notes[n] == '\n');
   }
-  return gr_dataset_check(*d, e);
+  GR_TRY(gr_dataset_check(*d, e));
+  return t->o.strict ? gr_dataset_check_strict(*d, e) : GR_OK;
 }
 
 struct keyed {

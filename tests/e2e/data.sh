@@ -126,11 +126,32 @@ notes "lint: empty turns" '^1 assistant message is empty.*lint.jsonl:2' -d lint.
 notes "lint: train on a user" '^1 message asks to be trained and is not an assistant.*lint.jsonl:3' -d lint.jsonl
 printf '{"messages": [%s"a", "reasoning_content": "hm"}]}\n' "$turn" >lint.jsonl
 notes "lint: reasoning that the template loses" '^1 assistant message lost its reasoning' -d lint.jsonl
+printf '{"instruction": "i", "output": "o", "id": 1, "source_id": 2, "context": ""}\n{"instruction": "i", "output": "p", "context": "c", "hint": 1}\n' >lint.jsonl
+notes "lint: keys that nothing reads" '^1 record has keys that nothing reads: "context", "hint"; the first: lint.jsonl:2$' -d lint.jsonl
+printf '{"system": "a", "messages": [{"role": "system", "content": "b"}, %s"a"}]}\n' "$turn" >lint.jsonl
+notes "lint: a system text beside another" '^1 record has a system text beside .*lint.jsonl:1$' -d lint.jsonl
+printf '{"messages": [%s"a"}]}\n{"messages": [{"role": "moderator", "content": "b"}, %s"a"}]}\n' "$turn" "$turn" >lint.jsonl
+notes "lint: a role that nobody knows" "^1 record was left out.*lint.jsonl:2: message 1 has the role 'moderator', which is not one of" -d lint.jsonl
 printf '{"text": "spells <|im_end|> out"}\n' >lint.jsonl
 notes "lint: control tokens in text" '^1 record of text spells a control token' -d lint.jsonl
 printf 'one\r\ntwo\r\n' >lint.txt
 notes "lint: CR LF in plain text" '^1 file has CR LF line ends' -d lint.txt
 data -d chat.jsonl; check "and nothing is said of what is fine" test "$(wc -l <err)" -eq 1
+
+# ---- --strict ----
+strict() { # NAME PATTERN ARGUMENTS...: fine without --strict, refused with it
+  name=$1 pattern=$2; shift 2
+  if data "$@"; then refused "--strict: $name" 1 "--strict: $pattern" data -m "$model" "$@" --strict; else not_ok "--strict: $name" "$(tail -n 1 err)"; fi
+}
+strict "control tokens in text" '1 record of text spells a control token.*lint.jsonl:1' -d lint.jsonl
+strict "a record that is cut" '2 records were cut at the window' -d chat.jsonl -d bom.jsonl -c 23
+strict "equal samples" '1 sample is the same.*one.json:1' -d bom.jsonl -d one.json
+printf '{"question": "q", "answer": "a", "train": false}\n{"question": "q", "answer": "a"}\n' >lint.jsonl
+strict "a record left out" '1 record was left out.*lint.jsonl:1' -d lint.jsonl
+printf '{"question": "q", "answer": "a", "hint": "b"}\n' >lint.jsonl
+strict "keys that nothing reads" '1 record has keys.*"hint"' -d lint.jsonl
+data -d lint.txt -d chat.jsonl --strict; check "--strict: what loses nothing is fine" grep -q 'CR LF' err
+data -d lint.jsonl --strict; check "and the counts are shown all the same" grep -q '^records: *1$' out
 
 # ---- --json ----
 data -d chat.jsonl -d bom.jsonl --show 2 --json
@@ -146,7 +167,7 @@ check "the counts agree with the samples" python3 -c '
 import json
 *samples, data = map(json.loads, open("out"))
 assert (data["records"], data["samples"], data["format"], data["fatal"]) == (4, 4, "messages", None)
-assert len(data["events"]) == 21 and not any(data["events"].values()) and len(data["notes"]) == 2
+assert len(data["events"]) == 23 and not any(data["events"].values()) and len(data["notes"]) == 2
 assert data["lengths"]["p0"] <= data["lengths"]["p50"] <= data["lengths"]["p100"] <= data["window"]'
 
 # ---- refusals ----

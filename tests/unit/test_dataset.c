@@ -36,6 +36,17 @@ static const struct {
     "[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\",\"content\":\"yo\"}]\n[{\"role\":\"user\",\"content\":\"a\"},{"
     "\"role\":\"assistant\",\"content\":\"b\"}]\n",
     GR_DATA_MESSAGES, U("hi") A("yo"), U("a") A("b") },
+  { "keys.jsonl",
+    "{\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]}\n"
+    "{\"system\":\"s\",\"messages\":[{\"role\":\"system\",\"content\":\"own\"},{\"role\":\"human\",\"content\":\"a\"},{\"role\":\"gpt\","
+    "\"content\":\"b\"}]}",
+    GR_DATA_MESSAGES, S("s") U("a") A("b"), S("own") U("a") A("b") },
+  { "history.jsonl",
+    "{\"instruction\":\"c\",\"output\":\"d\",\"system_prompt\":\"s\",\"history\":[[\"a\",\"b\"]]}\n"
+    "{\"instruction\":\"c\",\"output\":\"d\",\"history\":[]}",
+    GR_DATA_ALPACA, S("s") U("a") A("b") U("c") A("d"), U("c") A("d") },
+  { "turns_system.jsonl", "{\"system\":\"s\",\"prompt\":[{\"role\":\"user\",\"content\":\"a\"}],\"completion\":\"b\"}", GR_DATA_PROMPT,
+    S("s") U("a") A("b"), NULL },
   { "text.jsonl", "{\"text\":\"one\"}\n{\"text\":\"two\"}", GR_DATA_TEXT, "one<|im_end|>", "two<|im_end|>" },
   { "plain.txt", "one two", GR_DATA_PLAIN, "one two", NULL },
   { "bracket.txt", "[INST] one", GR_DATA_PLAIN, "[INST] one", NULL },
@@ -90,6 +101,56 @@ static void a_form_is_forced(void **state)
   o.format = GR_DATA_PLAIN;
   load_ok("both.jsonl", both, &o);
   assert_int_equal(gr_dataset_format(at.d), GR_DATA_PLAIN);
+}
+
+/* What a record says under keys of no form is counted, its first names are kept; ids and the like are not spoken of. */
+static void keys_that_nothing_reads(void **state)
+{
+  (void)state;
+  gr_data_options o = options();
+  load_ok("keys.jsonl",
+          "{\"question\":\"q\",\"answer\":\"a\",\"id\":1,\"prompt_id\":\"x\",\"source\":\"s\",\"note\":null,\"hint\":\" "
+          "\",\"list\":[],\"tools\":{}}\n"
+          "{\"question\":\"q\",\"answer\":\"b\",\"output\":\"c\",\"hint\":\"h\"}\n"
+          "{\"question\":\"q\",\"answer\":\"d\",\"hint\":\"h\",\"line\\nend\":1}\n",
+          &o);
+  assert_int_equal(count(GR_DATA_UNREAD_KEYS), 2);
+  const char *says = "2 records have keys that nothing reads: \"output\", \"hint\", \"line\\nend\"; the first: ";
+  if (!strstr(gr_dataset_notes(at.d), says)) fail_msg("%s", gr_dataset_notes(at.d));
+  load_ok("keys.jsonl",
+          "{\"question\":\"q\",\"answer\":\"a\",\"a\":1,\"b\":1,\"c\":1,\"d\":1,\"e\":1,\"f\":1,\"g\":1,\"h\":1,\"i\":1,\"j\":1}", &o);
+  assert_non_null(strstr(gr_dataset_notes(at.d), "\"h\", ...; the first"));
+  load_ok("two.jsonl",
+          "{\"system\":\"s\",\"messages\":[{\"role\":\"system\",\"content\":\"t\"},{\"role\":\"user\",\"content\":\"a\"},{\"role\":"
+          "\"assistant\","
+          "\"content\":\"b\"}]}\n"
+          "{\"system\":\"s\",\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"},{\"role\":"
+          "\"assistant\","
+          "\"content\":\"b\"}]}",
+          &o);
+  assert_int_equal(count(GR_DATA_SYSTEM_TWICE), 1);
+  assert_int_equal(count(GR_DATA_UNREAD_KEYS), 0);
+}
+
+/* A role that the template names is the template's affair. */
+static void roles_that_the_template_names(void **state)
+{
+  (void)state;
+  static const char text[] =
+      "{% for m in messages %}{% if m.role == 'judge' %}<|im_start|>judge\n{% else %}<|im_start|>{{ m.role }}\n{% endif %}{{ m.content "
+      "}}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  const char *data = "{\"messages\":[{\"role\":\"judge\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"a\"}]}\n"
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"a\"}]}\n";
+  gr_data_options o = options();
+  gr_template *chat;
+  load_ok("roles.jsonl", data, &o);
+  assert_int_equal(count(GR_DATA_REFUSED), 1);
+  assert_ok(gr_template_parse(&chat, text, strlen(text), "template", &at.e), &at.e);
+  o.chat_template = chat;
+  load_ok("roles.jsonl", data, &o);
+  assert_int_equal(count(GR_DATA_REFUSED), 0);
+  assert_string_equal(marked(0), "<|im_start|>judge\nx<|im_end|>\n" A("a"));
+  gr_template_free(chat);
 }
 
 /* What is in a record and is not a clean string. */
@@ -192,6 +253,9 @@ static const struct {
   { "{\"question\":{},\"answer\":\"a\"}", "f.jsonl:1: \"question\" must be text" },
   { "{\"instruction\":[],\"output\":\"a\"}", "f.jsonl:1: \"instruction\" must be text" },
   { "{\"instruction\":\"i\",\"input\":{},\"output\":\"a\"}", "f.jsonl:1: \"input\" must be text" },
+  { "{\"instruction\":\"i\",\"output\":\"o\",\"history\":[[\"a\"]]}", "f.jsonl:1: \"history\" must be a list of earlier turns" },
+  { "{\"messages\":[{\"role\":\"moderator\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"a\"}]}",
+    "f.jsonl: nothing is left to learn; line 1: message 1 has the role 'moderator', which is not one of system, developer, user" },
   { "{\"text\":[]}", "f.jsonl:1: \"text\" must be text" },
   { "{\"messages\":7}", "f.jsonl:1: \"messages\" must be a list" },
   { "{\"messages\":[7]}", "f.jsonl:1: message 1 is not an object" },
@@ -302,6 +366,8 @@ int main(void)
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_teardown(every_form, end_load),
     cmocka_unit_test_teardown(a_form_is_forced, end_load),
+    cmocka_unit_test_teardown(keys_that_nothing_reads, end_load),
+    cmocka_unit_test_teardown(roles_that_the_template_names, end_load),
     cmocka_unit_test_teardown(odd_content, end_load),
     cmocka_unit_test_teardown(nul_in_a_string, end_load),
     cmocka_unit_test_teardown(refusals_name_file_and_line, end_load),
