@@ -281,7 +281,8 @@ int gr_cmd_eval(int argc, char **argv)
     { "--format --dataset-format", GR_ARG_TEXT, "NAME", "form of the records (default: found out)", &o.format, NULL },
     { "--overlong", GR_ARG_TEXT, "WHAT", "samples longer than the window: truncate (default), drop or split", &o.overlong, NULL },
     { "--train-on-inputs", GR_ARG_FLAG, NULL, "count the whole text, not only the assistant's", &o.train_on_inputs, NULL },
-    { "--strict", GR_ARG_FLAG, NULL, "refuse what is otherwise a note: records or keys left out, text cut, equal samples, control tokens in text", &o.strict, NULL },
+    { "--strict", GR_ARG_FLAG, NULL,
+      "refuse what is otherwise a note: records or keys left out, text cut, equal samples, control tokens in text", &o.strict, NULL },
     { "--json", GR_ARG_FLAG, NULL, "JSON on stdout", &o.json, NULL },
     { 0 },
   };
