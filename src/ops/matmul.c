@@ -81,6 +81,9 @@ static void typed_cases(gr_case_sink *s, gr_dtype type)
                                      { .ne = { k, 5 }, .dim = { 0, GR_DIM_TOKENS }, .grad = true } } });
   gr_case_add(
       s, &(gr_case){ .name = "one token", .in = { { .dtype = type, .ne = { k, 9 }, .grad = trained }, { .ne = { k, 1 }, .grad = true } } });
+  gr_case_add(s, &(gr_case){ .name = "few tokens",
+                             .flags = GR_CASE_NO_GRAD,
+                             .in = { { .dtype = type, .ne = { k, 67 } }, { .ne = { k, 3 }, .dim = { 0, GR_DIM_TOKENS } } } });
   gr_case_add(s, &(gr_case){ .name = "tails of every tile",
                              .flags = GR_CASE_NO_GRAD,
                              .in = { { .dtype = type, .ne = { k, 67 } }, { .ne = { k, 35 }, .dim = { 0, GR_DIM_TOKENS } } } });

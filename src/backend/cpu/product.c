@@ -68,7 +68,8 @@ static void choose_reads(const gr_cpu_product *p, gr_cpu_term *t)
   t->chunk = over_tokens(t) ? gr_max(1, gr_min(t->depth, TOKENS)) : chunk_of(t->depth, t->words);
   if (t->bf16) return;
   t->x_read = over_tokens(t) ? GR_CPU_X_BY_STEP : GR_CPU_X_PACK;
-  if (!over_tokens(t) && t->x_step == f && t->x_row % f == 0 && t->x_row % PAGE && p->cols <= FEW_COLS) t->x_read = GR_CPU_X_BY_ROW;
+  if (!over_tokens(t) && t->x_step == f && t->x_row % f == 0 && ((t->x_row % PAGE && p->cols <= FEW_COLS) || p->thin))
+    t->x_read = GR_CPU_X_BY_ROW;
   t->w_read = t->across && t->dtype == GR_F32 && t->w_step == f && t->w_row % f == 0 && p->cols % GR_CPU_SPARE == 0 && p->rows <= FEW_ROWS;
 }
 
@@ -90,6 +91,7 @@ static void plan_terms(gr_cpu_product *p, float **scratch)
 static void plan(gr_cpu_product *p, const gr_cpu_isa *isa, int threads, float *scratch)
 {
   p->isa = isa;
+  p->thin = gr_cpu_is_thin(p);
   p->blocks = gr_ceil_div(p->rows, isa->block_rows);
   plan_terms(p, &scratch);
   int64_t units = gr_ceil_div(p->cols, p->unit), deepest = 0;

@@ -7,6 +7,8 @@
  * A tile is a piece of W, decoded once into the order the micro-kernel reads, small enough for the L2 cache; all rows of x pass
  * over it. x is packed first, in blocks of up to block_rows rows. Only the tile's builder knows the direction and the type.
  *
+ * A thin product, of few rows along W in F32, makes no tile: W is multiplied in the registers it is decoded in (kernels/thin.c).
+ *
  * A term may be asked for in bf16: both operands are rounded to it, ties to even, when they are packed and decoded; sums are F32. Where the
  * set has an instruction for pairs of bf16, tiles and packed rows are words of two neighbours of the contraction; where it has none they
  * stay floats, and the rounding alone is done.
@@ -66,6 +68,7 @@ struct gr_cpu_product {
   int64_t slice; /* columns handed to finish at once, from multiples of it: one call a block of rows and slice; 0: as they come */
   /* Filled in by gr_cpu_product_run. */
   const struct gr_cpu_isa *isa;
+  bool thin;      /* few rows: weights are multiplied as they are decoded, without tiles */
   int64_t unit;   /* columns: panels begin at multiples of it */
   int64_t widest; /* columns of a tile */
   int64_t panels; /* units are dealt evenly to them */
@@ -75,6 +78,7 @@ struct gr_cpu_product {
   float *threads; /* scratch of each: a tile, and results that are not kept */
 };
 
+enum { GR_CPU_THIN = 4 };    /* the most rows of a thin product */
 enum { GR_CPU_SLICE = 256 }; /* the widest slice, and the widest tile where there is no y */
 
 /* Bytes of scratch that gr_cpu_product_run may use for a product of up to these sizes; depth2 0: one term; kept: there is a y. */
@@ -104,6 +108,16 @@ static inline int64_t gr_block_begin(int64_t rows, int64_t blocks, int64_t i) { 
 
 /* Floats, or words, that n elements of the contraction take; n is even or ends it. */
 static inline int64_t gr_words(const gr_cpu_term *t, int64_t n) { return t->words ? (n + 1) / 2 : n; }
+
+/* A few tokens through a linear layer, x read where it stands. */
+static inline bool gr_cpu_is_thin(const gr_cpu_product *p)
+{
+  const int64_t f = sizeof(float);
+  bool thin = p->rows <= GR_CPU_THIN && p->y && !p->finish;
+  for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++)
+    thin = thin && !t->across && !t->bf16 && t->x_step == f && (t->x_at || t->x_row % f == 0);
+  return thin;
+}
 
 /* Packed x: chunk by chunk, block by block, k by k with the block's rows side by side, so that the micro-kernel reads one
  * stream. A block is stored with whole vectors that overlap; GR_CPU_SPARE floats keep the last off the next block. */

@@ -307,6 +307,7 @@ static void one_tile(const gr_cpu_product *p, int64_t col, int64_t cols, int64_t
 /* Columns [col, end) of the blocks [block, last) of rows. */
 void GR_ISA_FN(panel)(const gr_cpu_product *p, int64_t col, int64_t end, int64_t block, int64_t last, float *scratch)
 {
+  if (p->thin) col = GR_ISA_FN(thin)(p, col, end);
   for (int64_t wide; col < end; col += wide) {
     wide = gr_min(p->widest, end - col);
     one_tile(p, col, wide, block, last, scratch);
@@ -329,6 +330,8 @@ static void scatter(const gr_cpu_product *p, int64_t first, int64_t rows, int64_
 void GR_ISA_FN(group)(const gr_cpu_product *p, int64_t col, int64_t end, float *scratch)
 {
   const gr_cpu_term *t = p->term;
+  if (gr_cpu_is_thin(p)) col = GR_ISA_FN(thin)(p, col, end);
+  if (col == end) return;
   int64_t blocks = gr_ceil_div(p->rows, GR_ROWS), k = 0;
   float *packed = scratch + gr_ceil_div(p->widest * gr_words(t, t->chunk), 16) * 16;
   float *aside = packed + gr_ceil_div(p->rows * gr_words(t, t->chunk) + blocks * GR_CPU_SPARE, 16) * 16;

@@ -1,0 +1,224 @@
+/* Decoding GR_LANES rows of W at once, a lane for each row: packed words are transposed before they are unpacked, so that one shuffle
+ * serves many weights, and each lane keeps its own row's scales. Shared by tiles.c, which stores what comes out, and thin.c, which
+ * multiplies with it at once.
+ *
+ * A type is two or three functions. <type>_open reads what a super-block shares; <type>_load the codes of a block, or of one part of a
+ * super-block; <type>_at gives element e of those, in ascending order, e a constant once the loops are unrolled.
+ *
+ * The values are those of kernels/decode.c, bit by bit: where a product of scale and code is written as a fused multiply-add, it is exact
+ * (a half has 11 bits, scales and codes have the rest of at most 24), and so rounds once either way. */
+#ifndef GR_CPU_BLOCKS_H
+#define GR_CPU_BLOCKS_H
+#include "backend/cpu/kernels/kernels.h"
+#include "base/mutant.h"
+#include "quant/blocks.h"
+
+#define GR_INLINE static inline __attribute__((always_inline))
+
+/* ---- words of many rows ---- */
+
+/* Word j (4 bytes) of the 16 bytes at x of each row becomes lane r of w[j]: 4 x 4 transposes within 128 bits. */
+static inline void load_words(vi w[4], const uint8_t *x, int64_t stride)
+{
+#if GR_LANES == 16
+  __m512i z[4], t[4];
+  GR_UNROLL
+  for (int i = 0; i < 4; i++) {
+    z[i] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(x + i * stride)));
+    z[i] = _mm512_inserti32x4(z[i], _mm_loadu_si128((const void *)(x + (4 + i) * stride)), 1);
+    z[i] = _mm512_inserti32x4(z[i], _mm_loadu_si128((const void *)(x + (8 + i) * stride)), 2);
+    z[i] = _mm512_inserti32x4(z[i], _mm_loadu_si128((const void *)(x + (12 + i) * stride)), 3);
+  }
+  t[0] = _mm512_unpacklo_epi32(z[0], z[1]), t[1] = _mm512_unpacklo_epi32(z[2], z[3]);
+  t[2] = _mm512_unpackhi_epi32(z[0], z[1]), t[3] = _mm512_unpackhi_epi32(z[2], z[3]);
+  w[0] = (vi)_mm512_unpacklo_epi64(t[0], t[1]), w[1] = (vi)_mm512_unpackhi_epi64(t[0], t[1]);
+  w[2] = (vi)_mm512_unpacklo_epi64(t[2], t[3]), w[3] = (vi)_mm512_unpackhi_epi64(t[2], t[3]);
+#elif GR_LANES == 8
+  __m256i z[4], t[4];
+  GR_UNROLL
+  for (int i = 0; i < 4; i++) {
+    z[i] = _mm256_castsi128_si256(_mm_loadu_si128((const void *)(x + i * stride)));
+    z[i] = _mm256_inserti128_si256(z[i], _mm_loadu_si128((const void *)(x + (4 + i) * stride)), 1);
+  }
+  t[0] = _mm256_unpacklo_epi32(z[0], z[1]), t[1] = _mm256_unpacklo_epi32(z[2], z[3]);
+  t[2] = _mm256_unpackhi_epi32(z[0], z[1]), t[3] = _mm256_unpackhi_epi32(z[2], z[3]);
+  w[0] = (vi)_mm256_unpacklo_epi64(t[0], t[1]), w[1] = (vi)_mm256_unpackhi_epi64(t[0], t[1]);
+  w[2] = (vi)_mm256_unpacklo_epi64(t[2], t[3]), w[3] = (vi)_mm256_unpackhi_epi64(t[2], t[3]);
+#elif defined(GR_NEON)
+  uint32x4_t z[4], t[4];
+  GR_UNROLL
+  for (int i = 0; i < 4; i++) z[i] = vreinterpretq_u32_u8(vld1q_u8(x + i * stride));
+  t[0] = vzip1q_u32(z[0], z[2]), t[1] = vzip1q_u32(z[1], z[3]);
+  t[2] = vzip2q_u32(z[0], z[2]), t[3] = vzip2q_u32(z[1], z[3]);
+  w[0] = (vi)vzip1q_u32(t[0], t[1]), w[1] = (vi)vzip2q_u32(t[0], t[1]);
+  w[2] = (vi)vzip1q_u32(t[2], t[3]), w[3] = (vi)vzip2q_u32(t[2], t[3]);
+#else
+  int32_t words[GR_LANES][4];
+  for (int r = 0; r < GR_LANES; r++) memcpy(words[r], x + r * stride, sizeof words[r]);
+  for (int j = 0; j < 4; j++) w[j] = (vi){ words[0][j], words[1][j], words[2][j], words[3][j] };
+#endif
+}
+
+/* The two or four bytes at x of each row. */
+static inline vi load_halves(const uint8_t *x, int64_t stride)
+{
+  int32_t v[GR_LANES];
+  for (int r = 0; r < GR_LANES; r++) v[r] = gr_load_u16(x + r * stride);
+  vi w;
+  memcpy(&w, v, sizeof w);
+  return w;
+}
+
+static inline vi load_word(const uint8_t *x, int64_t stride)
+{
+  int32_t v[GR_LANES];
+  for (int r = 0; r < GR_LANES; r++) memcpy(&v[r], x + r * stride, sizeof *v);
+  vi w;
+  memcpy(&w, v, sizeof w);
+  return w;
+}
+
+/* The halves in the low 16 bits of each lane as floats. */
+static inline vf half_floats(vi v)
+{
+#if GR_LANES == 16
+  return (vf)_mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)v));
+#elif GR_LANES == 8
+  __m256i low = _mm256_packus_epi32((__m256i)(v & 0xffff), _mm256_setzero_si256());
+  return (vf)_mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(low, 0x08)));
+#elif defined(GR_NEON)
+  return (vf)vcvt_f32_f16(vreinterpret_f16_s16(vmovn_s32((int32x4_t)v)));
+#else
+  float f[GR_LANES];
+  for (int i = 0; i < GR_LANES; i++) f[i] = gr_f16_to_f32((uint16_t)v[i]);
+  return vload(f);
+#endif
+}
+
+static inline vf to_float(vi v) { return __builtin_convertvector(v, vf); }
+
+/* scale * code + offset, the product being exact. Without a fused operation in the set, it is two. */
+static inline vf scaled(vi code, vf scale, vf offset) { return madd(to_float(code), scale, offset); }
+
+/* ---- blocks of 32 ---- */
+
+typedef struct gr_part_32 {
+  vf scale, offset;
+  vi w[8];
+} gr_part_32;
+
+/* Code e of a block of nibbles: the low ones come first. */
+GR_INLINE vi nibble(const vi *w, int e) { return w[e % 16 / 4] >> (8 * (e % 4) + 4 * (e / 16)) & 15; }
+
+GR_INLINE void q4_1_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
+{
+  vi head = load_word(x, stride);
+  p->scale = half_floats(head), p->offset = half_floats((vi)((vu)head >> 16));
+  load_words(p->w, x + 4, stride);
+}
+GR_INLINE vf q4_1_at(const gr_part_32 *p, int e) { return scaled(nibble(p->w, e), p->scale, p->offset); }
+
+GR_INLINE void q4_0_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
+{
+  p->scale = half_floats(load_halves(x, stride));
+  load_words(p->w, x + 2, stride);
+}
+GR_INLINE vf q4_0_at(const gr_part_32 *p, int e) { return p->scale * to_float(nibble(p->w, e) - 8); }
+
+GR_INLINE void q8_0_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
+{
+  p->scale = half_floats(load_halves(x, stride));
+  load_words(p->w, x + 2, stride);
+  load_words(p->w + 4, x + 18, stride);
+}
+GR_INLINE vf q8_0_at(const gr_part_32 *p, int e) { return p->scale * to_float(p->w[e / 4] << (24 - 8 * (e % 4)) >> 24); }
+
+/* ---- super-blocks of 256 ---- */
+
+/* Scales and minima of the eight sub-blocks, from the first 16 bytes of Q4_K and Q5_K (quant/kquant.h); Q5_K's fifth bits. */
+typedef struct gr_head_k {
+  vf scale[8], min[8];
+  vi fifth[8];
+} gr_head_k;
+
+/* Two sub-blocks. */
+typedef struct gr_part_k {
+  vf scale[2], min[2];
+  vi w[8], fifth[8];
+} gr_part_k;
+
+enum { GR_Q4_K_PART = 64, GR_Q5_K_PART = 64, GR_Q6_K_PART = 128 };
+
+GR_INLINE void q4_k_open(gr_head_k *h, const uint8_t *x, int64_t stride)
+{
+  vi w[4];
+  load_words(w, x, stride);
+  vf d = half_floats(w[0]), dmin = half_floats((vi)((vu)w[0] >> 16));
+  for (int i = 0; i < 4; i++) {
+    vi a = w[1] >> 8 * i, b = w[2] >> 8 * i, c = w[3] >> 8 * i;
+    h->scale[i] = d * to_float(a & 63);
+    h->min[i] = -(dmin * to_float(b & 63));
+    h->scale[i + 4] = d * to_float((c & 15) | (a >> 6 & 3) << 4);
+    h->min[i + 4] = -(dmin * to_float((c >> 4 & 15) | (b >> 6 & 3) << 4));
+  }
+}
+GR_INLINE void q4_k_load(gr_part_k *p, const gr_head_k *h, const uint8_t *x, int64_t stride, int part)
+{
+  for (int i = 0; i < 2; i++) p->scale[i] = h->scale[2 * part + i], p->min[i] = h->min[2 * part + i];
+  if (GR_MUTANT(matmul_q4_k_no_min)) p->min[1] = vset(0);
+  load_words(p->w, x + 16 + 32 * part, stride);
+  load_words(p->w + 4, x + 32 + 32 * part, stride);
+}
+GR_INLINE vi k_nibble(const vi *w, int e) { return w[e % 32 / 4] >> (8 * (e % 4) + 4 * (e / 32)) & 15; }
+GR_INLINE vf q4_k_at(const gr_part_k *p, int e) { return scaled(k_nibble(p->w, e), p->scale[e / 32], p->min[e / 32]); }
+
+GR_INLINE void q5_k_open(gr_head_k *h, const uint8_t *x, int64_t stride)
+{
+  q4_k_open(h, x, stride);
+  load_words(h->fifth, x + 16, stride);
+  load_words(h->fifth + 4, x + 32, stride);
+}
+/* Bit 2 * part of each byte is the first sub-block's. */
+GR_INLINE void q5_k_load(gr_part_k *p, const gr_head_k *h, const uint8_t *x, int64_t stride, int part)
+{
+  for (int i = 0; i < 2; i++) p->scale[i] = h->scale[2 * part + i], p->min[i] = h->min[2 * part + i];
+  load_words(p->w, x + 48 + 32 * part, stride);
+  load_words(p->w + 4, x + 64 + 32 * part, stride);
+  for (int i = 0; i < 8; i++) p->fifth[i] = h->fifth[i] >> 2 * part;
+}
+GR_INLINE vf q5_k_at(const gr_part_k *p, int e)
+{
+  vi top = (p->fifth[e % 32 / 4] >> (8 * (e % 4) + e / 32) & 1) << 4;
+  return scaled(k_nibble(p->w, e) | top, p->scale[e / 32], p->min[e / 32]);
+}
+
+typedef struct gr_head_q6 {
+  vf d;
+  vi scales[4];
+} gr_head_q6;
+
+/* Half a block. */
+typedef struct gr_part_q6 {
+  vf scale[8];
+  vi w[16], top[8];
+} gr_part_q6;
+
+GR_INLINE void q6_k_open(gr_head_q6 *h, const uint8_t *x, int64_t stride)
+{
+  h->d = half_floats(load_halves(x + 208, stride));
+  load_words(h->scales, x + 192, stride);
+}
+GR_INLINE void q6_k_load(gr_part_q6 *p, const gr_head_q6 *h, const uint8_t *x, int64_t stride, int part)
+{
+  for (int i = 0; i < 8; i++) p->scale[i] = h->d * to_float(h->scales[2 * part + i / 4] << (24 - 8 * (i % 4)) >> 24);
+  for (int i = 0; i < 4; i++) load_words(p->w + 4 * i, x + 64 * part + 16 * i, stride);
+  for (int i = 0; i < 2; i++) load_words(p->top + 4 * i, x + 128 + 32 * part + 16 * i, stride);
+}
+GR_INLINE vf q6_k_at(const gr_part_q6 *p, int e)
+{
+  int b = 8 * (e % 4);
+  vi low = p->w[e % 64 / 4] >> (b + 4 * (e / 64)) & 15, high = p->top[e % 32 / 4] >> (b + 2 * (e / 32)) & 3;
+  return p->scale[e / 16] * to_float((low | high << 4) - 32);
+}
+
+#endif

@@ -1,0 +1,229 @@
+/* Products of few rows of x, as generation has them: what they cost is reading W. Every weight is read once, decoded in registers and
+ * multiplied there; a tile, written and read again, would cost more than all the multiplying. The bits are those of tiles: each element
+ * is a chain of multiply-adds in ascending order of the contraction, a lane for each row of W. */
+#include "backend/cpu/kernels/blocks.h"
+#include "backend/cpu/kernels/tiles.h"
+
+enum {
+  GROUPS = 2, /* of GR_LANES rows of W side by side: chains that hide each other's latency */
+  WIDE = GROUPS * GR_LANES,
+  PIECE = 256, /* elements of a row decoded at a time where a type has no kernel of its own */
+  PITCH = PIECE + 16,
+  LINE = 64
+};
+
+/* WIDE rows of W through up to GR_CPU_THIN rows of x. */
+typedef struct thin {
+  const uint8_t *w;
+  int64_t stride; /* bytes between rows of W */
+  const float *x[GR_CPU_THIN];
+  int64_t n;            /* elements of the contraction */
+  const uint8_t *ahead; /* what will be read next: asked for while this is computed */
+  float *sum;           /* [rows][WIDE] */
+} thin;
+
+typedef void thin_fn(const thin *t);
+
+/* A whole number of lines, read in order while the streams of the rows at hand are walked side by side. */
+GR_INLINE const uint8_t *ask(const uint8_t *ahead, int64_t bytes)
+{
+  for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(ahead + i, 0, 2);
+  return ahead + bytes;
+}
+
+GR_INLINE void clear(int rows, vf sum[GR_CPU_THIN][GROUPS])
+{
+  GR_UNROLL
+  for (int r = 0; r < rows; r++) {
+    GR_UNROLL
+    for (int g = 0; g < GROUPS; g++) sum[r][g] = (vf){ 0 };
+  }
+}
+
+GR_INLINE void keep(int rows, const thin *t, vf sum[GR_CPU_THIN][GROUPS])
+{
+  GR_UNROLL
+  for (int r = 0; r < rows; r++) {
+    GR_UNROLL
+    for (int g = 0; g < GROUPS; g++) vstore(t->sum + r * WIDE + g * GR_LANES, sum[r][g]);
+  }
+}
+
+/* w is element i of the contraction. */
+GR_INLINE void multiply(int rows, int g, const thin *t, int64_t i, vf w, vf sum[GR_CPU_THIN][GROUPS])
+{
+  GR_UNROLL
+  for (int r = 0; r < rows; r++) sum[r][g] = madd(vset(t->x[r][i]), w, sum[r][g]);
+}
+
+/* All elements of a part, 32 at a time, of every group. */
+#define PART(type, elems, from)                                                                                                            \
+  const int64_t at = (from);                                                                                                               \
+  GR_UNROLL                                                                                                                                \
+  for (int q = 0; q < (elems); q += 32) {                                                                                                  \
+    GR_UNROLL                                                                                                                              \
+    for (int e = 0; e < 32; e++) {                                                                                                         \
+      GR_UNROLL                                                                                                                            \
+      for (int g = 0; g < GROUPS; g++) multiply(rows, g, t, at + q + e, type##_at(&p[g], q + e), sum);                                     \
+    }                                                                                                                                      \
+  }
+
+#define THIN(type)                                                                                                                         \
+  GR_INLINE void type##_thin(int rows, const thin *t)                                                                                      \
+  {                                                                                                                                        \
+    vf sum[GR_CPU_THIN][GROUPS];                                                                                                           \
+    const uint8_t *w = t->w, *ahead = t->ahead;                                                                                            \
+    clear(rows, sum);                                                                                                                      \
+    for (int64_t i = 0; i < t->n; i += GR_QK, w += sizeof(gr_block_##type)) {                                                              \
+      gr_part_32 p[GROUPS];                                                                                                                \
+      ahead = ask(ahead, WIDE * sizeof(gr_block_##type));                                                                                  \
+      GR_UNROLL                                                                                                                            \
+      for (int g = 0; g < GROUPS; g++) type##_load(&p[g], w + g * GR_LANES * t->stride, t->stride);                                        \
+      PART(type, GR_QK, i)                                                                                                                 \
+    }                                                                                                                                      \
+    keep(rows, t, sum);                                                                                                                    \
+  }
+
+#define THIN_K(type, head, part, part_elems)                                                                                               \
+  GR_INLINE void type##_thin(int rows, const thin *t)                                                                                      \
+  {                                                                                                                                        \
+    vf sum[GR_CPU_THIN][GROUPS];                                                                                                           \
+    const uint8_t *w = t->w, *ahead = t->ahead;                                                                                            \
+    clear(rows, sum);                                                                                                                      \
+    for (int64_t i = 0; i < t->n; i += GR_QK_K, w += sizeof(gr_block_##type)) {                                                            \
+      head h[GROUPS];                                                                                                                      \
+      for (int g = 0; g < GROUPS; g++) type##_open(&h[g], w + g * GR_LANES * t->stride, t->stride);                                        \
+      for (int k = 0; k < GR_QK_K / (part_elems); k++) {                                                                                   \
+        part p[GROUPS];                                                                                                                    \
+        ahead = ask(ahead, (int64_t)(WIDE * sizeof(gr_block_##type)) / (GR_QK_K / (part_elems)));                                          \
+        GR_UNROLL                                                                                                                          \
+        for (int g = 0; g < GROUPS; g++) type##_load(&p[g], &h[g], w + g * GR_LANES * t->stride, t->stride, k);                            \
+        PART(type, part_elems, i + k * (part_elems))                                                                                       \
+      }                                                                                                                                    \
+    }                                                                                                                                      \
+    keep(rows, t, sum);                                                                                                                    \
+  }
+
+THIN(q4_0)
+THIN(q4_1)
+THIN(q8_0)
+THIN_K(q4_k, gr_head_k, gr_part_k, GR_Q4_K_PART)
+THIN_K(q5_k, gr_head_k, gr_part_k, GR_Q5_K_PART)
+THIN_K(q6_k, gr_head_q6, gr_part_q6, GR_Q6_K_PART)
+
+/* ---- every other type: rows of floats, transposed in registers ---- */
+
+/* GR_LANES rows of n floats, elements from `at` of the contraction; goes on with the sums of group g. */
+GR_INLINE void square(int rows, const thin *t, int g, const float *const src[GR_LANES], int64_t at, int64_t n)
+{
+  vf sum[GR_CPU_THIN][GROUPS];
+  float *kept = t->sum + g * GR_LANES;
+  GR_UNROLL
+  for (int r = 0; r < rows; r++) sum[r][0] = vload(kept + r * WIDE);
+  int64_t i = 0;
+  for (; i + GR_LANES <= n; i += GR_LANES) {
+    vf v[GR_LANES];
+    GR_UNROLL
+    for (int r = 0; r < GR_LANES; r++) v[r] = vload(src[r] + i);
+    vtranspose(v);
+    GR_UNROLL
+    for (int e = 0; e < GR_LANES; e++) multiply(rows, 0, t, at + i + e, v[e], sum);
+  }
+  if (i < n) {
+    vf v[GR_LANES];
+    for (int r = 0; r < GR_LANES; r++) v[r] = vload_part(src[r] + i, n - i);
+    vtranspose(v);
+    for (int e = 0; e < n - i; e++) multiply(rows, 0, t, at + i + e, v[e], sum);
+  }
+  GR_UNROLL
+  for (int r = 0; r < rows; r++) vstore(kept + r * WIDE, sum[r][0]);
+}
+
+typedef void square_fn(const thin *t, int g, const float *const src[GR_LANES], int64_t at, int64_t n);
+
+/* ---- for each number of rows ---- */
+
+#define EACH(R)                                                                                                                            \
+  static void q4_0_thin_##R(const thin *t) { q4_0_thin(R, t); }                                                                            \
+  static void q4_1_thin_##R(const thin *t) { q4_1_thin(R, t); }                                                                            \
+  static void q8_0_thin_##R(const thin *t) { q8_0_thin(R, t); }                                                                            \
+  static void q4_k_thin_##R(const thin *t) { q4_k_thin(R, t); }                                                                            \
+  static void q5_k_thin_##R(const thin *t) { q5_k_thin(R, t); }                                                                            \
+  static void q6_k_thin_##R(const thin *t) { q6_k_thin(R, t); }                                                                            \
+  static void square_##R(const thin *t, int g, const float *const src[GR_LANES], int64_t at, int64_t n) { square(R, t, g, src, at, n); }
+EACH(1)
+EACH(2)
+EACH(3)
+EACH(4)
+_Static_assert(GR_CPU_THIN == 4, "one kernel for each number of rows");
+
+#define ALL(name)                                                                                                                          \
+  {                                                                                                                                        \
+    name##_1, name##_2, name##_3, name##_4                                                                                                 \
+  }
+static thin_fn *const kernels[GR_DTYPE_COUNT][GR_CPU_THIN] = {
+  [GR_Q4_0] = ALL(q4_0_thin), [GR_Q4_1] = ALL(q4_1_thin), [GR_Q8_0] = ALL(q8_0_thin),
+  [GR_Q4_K] = ALL(q4_k_thin), [GR_Q5_K] = ALL(q5_k_thin), [GR_Q6_K] = ALL(q6_k_thin),
+};
+static square_fn *const squares[GR_CPU_THIN] = ALL(square);
+
+static void by_floats(const gr_cpu_product *p, const gr_cpu_term *t, const thin *a)
+{
+  float buffer[GR_LANES][PITCH];
+  const gr_dtype_info *d = gr_dtype_get(t->dtype);
+  const bool plain = t->dtype == GR_F32;
+  memset(a->sum, 0, (size_t)(p->rows * WIDE) * sizeof *a->sum);
+  for (int g = 0; g < GROUPS; g++)
+    for (int64_t i = 0; i < a->n; i += PIECE) {
+      int64_t n = gr_min(a->n - i, PIECE);
+      const float *src[GR_LANES];
+      for (int64_t r = 0; r < GR_LANES; r++) {
+        const uint8_t *row = a->w + (g * GR_LANES + r) * a->stride + i / d->block_elems * d->block_bytes;
+        src[r] = plain ? (const float *)(const void *)row : buffer[r];
+        if (!plain) p->isa->decode[t->dtype](row, buffer[r], n);
+      }
+      squares[p->rows - 1](a, g, src, i, n);
+    }
+}
+
+/* ---- products ---- */
+
+static void add_to(const gr_cpu_product *p, int64_t col, const float *sum, bool begun)
+{
+  for (int64_t r = 0; r < p->rows; r++, sum += WIDE) {
+    float *y = p->y + (p->y_at ? p->y_at[r] : r * p->y_row) + col;
+    const float *base = begun ? y : p->base ? p->base + (p->y_at ? p->base_at[r] : r * p->base_row) + col : NULL;
+    for (int i = 0; i < WIDE; i += GR_LANES) vstore(y + i, base ? vload(base + i) + vload(sum + i) : vload(sum + i));
+  }
+}
+
+static const float *row_of(const gr_cpu_term *t, int64_t r)
+{
+  return (const float *)(const void *)(t->x + (t->x_at ? t->x_at[r] : r * t->x_row));
+}
+
+/* Columns [col, col + WIDE). */
+static void columns(const gr_cpu_product *p, int64_t col)
+{
+  float sum[GR_CPU_THIN * WIDE];
+  for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++) {
+    const gr_dtype_info *d = gr_dtype_get(t->dtype);
+    const uint8_t *w = (const uint8_t *)t->w + col * t->w_row;
+    int64_t k = 0;
+    do { /* a contraction over nothing still gives base, or zeros */
+      int64_t deep = gr_min(t->chunk, t->depth - k), at = k / d->block_elems * d->block_bytes;
+      thin a = { .w = w + at, .stride = t->w_row, .n = deep, .ahead = w + WIDE * (t->w_row + at), .sum = sum };
+      for (int64_t r = 0; r < p->rows; r++) a.x[r] = row_of(t, GR_MUTANT(matmul_thin_row_0) ? 0 : r) + k;
+      if (kernels[t->dtype][0]) kernels[t->dtype][p->rows - 1](&a);
+      else by_floats(p, t, &a);
+      add_to(p, col, sum, k > 0 || t > p->term);
+      k += deep;
+    } while (k < t->depth);
+  }
+}
+
+int64_t GR_ISA_FN(thin)(const gr_cpu_product *p, int64_t col, int64_t end)
+{
+  for (; end - col >= WIDE; col += WIDE) columns(p, col);
+  return col;
+}
