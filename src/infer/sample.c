@@ -67,12 +67,37 @@ int32_t gr_argmax(const float *logits, int32_t n)
   return best;
 }
 
-static int likelier_first(const void *a, const void *b)
+static bool likelier(const candidate *x, const candidate *y) { return x->logit > y->logit || (!(x->logit < y->logit) && x->id < y->id); }
+
+static int likelier_first(const void *a, const void *b) { return likelier(a, b) ? -1 : 1; }
+
+static void swap(candidate *a, candidate *b)
 {
-  const candidate *x = a, *y = b;
-  if (x->logit > y->logit) return -1;
-  if (x->logit < y->logit) return 1;
-  return x->id < y->id ? -1 : 1;
+  candidate t = *a;
+  *a = *b;
+  *b = t;
+}
+
+/* The first k become a heap with the least likely on top again, after the one at `i` has changed. */
+static void sift(candidate *heap, size_t k, size_t i)
+{
+  for (size_t child; (child = 2 * i + 1) < k; i = child) {
+    if (child + 1 < k && likelier(&heap[child], &heap[child + 1])) child++;
+    if (!likelier(&heap[i], &heap[child])) return;
+    swap(&heap[i], &heap[child]);
+  }
+}
+
+/* The k most likely of n, 0 < k <= n, come first, in order; a vocabulary is not sorted for the few at its top. */
+static void choose(candidate *items, size_t n, size_t k)
+{
+  for (size_t i = k / 2; i-- > 0;) sift(items, k, i);
+  for (size_t i = k; i < n; i++) {
+    if (!likelier(&items[i], &items[0])) continue;
+    swap(&items[i], &items[0]);
+    sift(items, k, 0);
+  }
+  qsort(items, k, sizeof *items, likelier_first);
 }
 
 static void penalise(const gr_sampler *s, const int32_t *recent, size_t n)
@@ -95,10 +120,17 @@ static void softmax(candidate *items, size_t n, double temperature)
   for (size_t i = 0; i < n; i++) items[i].p /= sum;
 }
 
+/* How many candidates are ever looked at. */
+static size_t top_count(const gr_sampler *s)
+{
+  if (s->p.temperature <= 0) return 1;
+  return s->p.top_k > 0 && s->p.top_k < s->vocab ? (size_t)s->p.top_k : (size_t)s->vocab;
+}
+
 static size_t keep_likely(const gr_sampler *s)
 {
   candidate *items = s->items;
-  size_t n = s->p.top_k > 0 && s->p.top_k < s->vocab ? (size_t)s->p.top_k : (size_t)s->vocab, kept = n;
+  size_t n = top_count(s), kept = n;
   softmax(items, n, 1);
   double sum = 0;
   for (size_t i = 0; i < n && s->p.top_p < 1; i++) {
@@ -120,7 +152,7 @@ gr_status gr_sampler_next(gr_sampler *s, const float *logits, const int32_t *rec
     s->items[i] = (candidate){ .logit = (double)logits[i], .id = i };
   }
   if (s->p.repeat_penalty < 1 || s->p.repeat_penalty > 1) penalise(s, recent, n_recent);
-  qsort(s->items, (size_t)s->vocab, sizeof *s->items, likelier_first);
+  choose(s->items, (size_t)s->vocab, top_count(s));
   *id = s->items[0].id;
   if (s->p.temperature <= 0) return GR_OK;
   size_t n = keep_likely(s);
