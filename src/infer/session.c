@@ -39,7 +39,7 @@ static gr_status open_lane(gr_session *s, lane *l, const gr_session_options *o, 
     l->mg.v_cache[i]->data = at;
     at += (size_t)s->context * (size_t)hp->heads_kv * (size_t)hp->head_v;
   }
-  const gr_plan_options plan = { .backends = o->backends, .n_backends = o->n_backends, .allow_ref = o->allow_ref };
+  const gr_plan_options plan = { .backends = o->backends, .n_backends = o->n_backends, .allow_ref = o->allow_ref, .profile = o->profile };
   GR_TRY(gr_plan_create(&l->plan, l->mg.graph, &l->mg.logits, 1, &plan, e));
   for (size_t i = 0; i < o->n_backends; i++) s->bytes += gr_plan_bytes(l->plan, i);
   return gr_plan_allocate(l->plan, e);
@@ -103,6 +103,7 @@ void gr_session_close(gr_session *s)
 int32_t gr_session_length(const gr_session *s) { return s->length; }
 int32_t gr_session_context(const gr_session *s) { return s->context; }
 size_t gr_session_bytes(const gr_session *s) { return s->bytes; }
+const gr_plan *gr_session_plan_of(const gr_session *s, bool single) { return s->lanes[single ? SINGLE : PROMPT].plan; }
 
 void gr_session_truncate(gr_session *s, int32_t n)
 {

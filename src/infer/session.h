@@ -17,6 +17,7 @@ typedef struct gr_session_options {
   gr_backend *const *backends; /* in order of preference; must outlive the session; the last one runs on host memory */
   size_t n_backends;
   bool allow_ref;
+  bool profile; /* time every launch: gr_session_plan_of */
 } gr_session_options;
 
 gr_status gr_session_open(gr_session **s, const gr_model *m, const gr_session_options *o, gr_error *e);
@@ -25,6 +26,9 @@ void gr_session_close(gr_session *s); /* NULL is fine */
 int32_t gr_session_length(const gr_session *s); /* tokens so far */
 int32_t gr_session_context(const gr_session *s);
 size_t gr_session_bytes(const gr_session *s); /* cache, plans' memory */
+
+/* The plan that runs of one token take, or runs of several: for profiles and placement reports. */
+const gr_plan *gr_session_plan_of(const gr_session *s, bool single);
 
 /* Forgets everything from token n on. */
 void gr_session_truncate(gr_session *s, int32_t n);

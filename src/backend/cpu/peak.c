@@ -1,5 +1,7 @@
 #include "backend/cpu/peak.h"
 
+#include <string.h>
+
 #include "backend/cpu/cpu.h"
 
 typedef struct peak {
@@ -25,4 +27,34 @@ double gr_cpu_peak(const gr_backend *b, gr_pool *pool, int64_t loops, bool bf16)
   size_t jobs = (size_t)gr_pool_threads(pool) * PIECES;
   gr_pool_run(pool, jobs, peak_job, &p);
   return (double)jobs * p.flops;
+}
+
+enum { READ_PIECE = 1 << 20 };
+
+typedef struct reading {
+  const unsigned char *bytes;
+  size_t n;
+  _Atomic uint64_t sum;
+} reading;
+
+static void read_job(void *ctx, size_t job, int thread)
+{
+  (void)thread;
+  reading *r = ctx;
+  size_t from = job * READ_PIECE, n = (r->n - from < READ_PIECE ? r->n - from : READ_PIECE) / 64;
+  uint64_t sum[8] = { 0 };
+  for (size_t i = 0; i < n; i++) {
+    uint64_t line[8];
+    memcpy(line, r->bytes + from + 64 * i, sizeof line);
+    for (int k = 0; k < 8; k++) sum[k] += line[k];
+  }
+  for (int k = 1; k < 8; k++) sum[0] += sum[k];
+  r->sum += sum[0];
+}
+
+uint64_t gr_cpu_read(gr_pool *pool, const void *bytes, size_t n)
+{
+  reading r = { .bytes = bytes, .n = n };
+  gr_pool_run(pool, n / READ_PIECE + (n % READ_PIECE != 0), read_job, &r);
+  return r.sum;
 }
