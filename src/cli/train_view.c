@@ -135,8 +135,8 @@ static void show_done(const gr_train_event *s)
   fprintf(stderr, "done     %llu steps in ", (unsigned long long)s->step);
   gr_buf time = { 0 };
   put_duration(&time, s->seconds);
-  fprintf(stderr, "%s; loss %.4f, at first %.4f; %.0f MB at most\n", time.data ? time.data : "?", s->loss_last, s->loss_first,
-          (double)s->memory_bytes / 1e6);
+  fprintf(stderr, "%s; loss %.4f over the last tenth of them, %.4f at first; %.0f MB at most\n", time.data ? time.data : "?", s->loss_mean,
+          s->loss_first, (double)s->memory_bytes / 1e6);
   gr_buf_free(&time);
   if (!s->has_eval) fprintf(stderr, "held out nothing: give --val-file or --val-split to know more\n");
   else if (s->standard_error > 0)

@@ -119,6 +119,8 @@ static void put_identity(gr_gguf_writer *w, const gr_run_identity *id)
   gr_gguf_put_u64(w, "graft.warmup", id->warmup);
 }
 
+static const char *const tenth_keys[] = { "graft.tenth.sum", "graft.tenth.steps", "graft.tenth_before.sum", "graft.tenth_before.steps" };
+
 static void put_state(gr_gguf_writer *w, const gr_run_state *s)
 {
   gr_gguf_put_u64(w, "graft.step", s->step);
@@ -130,6 +132,7 @@ static void put_state(gr_gguf_writer *w, const gr_run_state *s)
   put_f64(w, "graft.best_se", s->best_se);
   put_f64(w, "graft.loss_first", s->loss_first);
   put_f64(w, "graft.loss_last", s->loss_last);
+  for (size_t i = 0; i < sizeof s->tenth / sizeof *s->tenth; i++) put_f64(w, tenth_keys[i], s->tenth[i]);
   gr_gguf_put_u64(w, "graft.tokens_total", s->tokens_total);
 }
 
@@ -233,6 +236,8 @@ static gr_status read_state(const gr_gguf *g, gr_run_state *s, gr_error *e)
   static const char *const keys[] = { "graft.best_loss", "graft.best_gain", "graft.best_se", "graft.loss_first", "graft.loss_last" };
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     GR_TRY(gr_gguf_f64(g, keys[i], GR_GGUF_REQUIRED, -HUGE_VAL, HUGE_VAL, reals[i], e));
+  for (size_t i = 0; i < sizeof s->tenth / sizeof *s->tenth; i++)
+    GR_TRY(gr_gguf_f64(g, tenth_keys[i], GR_GGUF_OPTIONAL, -HUGE_VAL, HUGE_VAL, &s->tenth[i], e));
   if (!s->best_step) s->best_loss = HUGE_VAL;
   return gr_gguf_u64(g, "graft.tokens_total", GR_GGUF_REQUIRED, 0, UINT64_MAX, &s->tokens_total, e);
 }

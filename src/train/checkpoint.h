@@ -14,6 +14,7 @@ typedef struct gr_run_state {
   uint64_t best_step;                   /* 0: no evaluation after a step yet */
   double best_loss, best_gain, best_se; /* of that evaluation; gain over the baseline and its standard error */
   double loss_first, loss_last;         /* of steps 1 and `step` */
+  double tenth[4];                      /* sum and number of losses in this tenth of the run's steps, and in the one before it */
   uint64_t tokens_total;                /* trained ones so far */
   float *m, *v;                         /* moments, [parameters] */
   float *best;                          /* values at best_step, [parameters]; NULL: nothing is held out */

@@ -47,10 +47,10 @@ static json_t *eval_json(const gr_train_event *v)
 
 static json_t *done_json(const gr_train_event *v)
 {
-  json_t *done =
-      json_pack("{s:s,s:o,s:f,s:f,s:o,s:o,s:f,s:o,s:o}", "event", "done", "steps", whole(v->step), "loss_first", v->loss_first, "loss_last",
-                v->loss_last, "eval_loss", v->has_eval ? json_real(v->eval_loss) : json_null(), "adapter", text(v->adapter), "seconds",
-                v->seconds, "peak_bytes", whole(v->memory_bytes), "tokens_total", whole(v->tokens_total));
+  json_t *done = json_pack("{s:s,s:o,s:f,s:f,s:f,s:o,s:o,s:f,s:o,s:o}", "event", "done", "steps", whole(v->step), "loss_first",
+                           v->loss_first, "loss_last", v->loss_last, "loss_mean", v->loss_mean, "eval_loss",
+                           v->has_eval ? json_real(v->eval_loss) : json_null(), "adapter", text(v->adapter), "seconds", v->seconds,
+                           "peak_bytes", whole(v->memory_bytes), "tokens_total", whole(v->tokens_total));
   if (!done || !v->has_eval) return done;
   json_object_set_new(done, "best_step", whole(v->best_step));
   json_object_set_new(done, "improvement", json_real(v->improvement));

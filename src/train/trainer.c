@@ -169,6 +169,30 @@ static gr_status enter_epoch(gr_trainer *t, size_t epoch, gr_error *e)
   return GR_OK;
 }
 
+/* ---- the loss of many steps ---- */
+
+/* Whether a tenth of the run's steps ends with this one; the last of them ends with the run. */
+static bool tenth_ends(const gr_trainer *t, uint64_t step) { return (t->steps_total - step) % ((t->steps_total + 9) / 10) == 0; }
+
+static void count_loss(gr_trainer *t)
+{
+  double *x = t->state.tenth;
+  if (tenth_ends(t, t->state.step - 1)) {
+    x[2] = x[0], x[3] = x[1];
+    x[0] = x[1] = 0;
+  }
+  x[0] += t->state.loss_last;
+  x[1]++;
+}
+
+/* Of the last tenth; a run that stopped within one has the one before in it too. */
+static double mean_loss(const gr_trainer *t)
+{
+  const double *x = t->state.tenth;
+  double before = tenth_ends(t, t->state.step) ? 0 : 1, n = x[1] + before * x[3];
+  return n > 0 ? (x[0] + before * x[2]) / n : t->state.loss_last;
+}
+
 static gr_status one_step(gr_trainer *t, gr_error *e)
 {
   double start = seconds_now(), lr = 0, norm = 0;
@@ -183,6 +207,7 @@ static gr_status one_step(gr_trainer *t, gr_error *e)
   s->step++;
   s->loss_last = sums->weight > 0 ? sums->loss / sums->weight : 0;
   if (s->step == 1) s->loss_first = s->loss_last;
+  count_loss(t);
   s->tokens_total += sums->tokens_trained;
   gr_trainer_watch_memory(t);
   gr_train_event event = { .kind = GR_EVENT_STEP,
@@ -241,6 +266,7 @@ static void emit_done(gr_trainer *t)
                            .steps_total = t->steps_total,
                            .loss_first = s->loss_first,
                            .loss_last = s->loss_last,
+                           .loss_mean = mean_loss(t),
                            .has_eval = t->n_held > 0,
                            .eval_loss = s->best_loss,
                            .improvement = s->best_gain,

@@ -57,7 +57,7 @@ typedef struct gr_train_event {
   double eval_loss, improvement, standard_error; /* mean of the per-sample differences from before training, and its error */
   uint64_t best_step;
   /* done */
-  double loss_first, loss_last, seconds;
+  double loss_first, loss_last, loss_mean, seconds; /* loss_mean: of the last tenth of the steps */
   const char *adapter;
 } gr_train_event;
 

@@ -15,9 +15,11 @@ check "graft inspect takes the adapter" "$graft" inspect "$dir/a.gguf" --base "$
 check "--json: a plan, 12 steps, 4 evaluations, 2 checkpoints, done" test "$(for e in plan step eval checkpoint done; do grep -c "^{\"event\":\"$e\"" "$dir/json"; done | tr '\n' ' ')" = "1 12 4 2 1 "
 step='^\{"event":"step","step":[0-9]+,"epoch":[0-9.]+,"loss":[0-9.]+,"lr":[0-9.e-]+,"grad_norm":[0-9.]+,"tokens":[0-9]+,"tokens_total":[0-9]+,"tok_s":[0-9.e+]+\}$'
 check "a step has its fields" test "$(grep -cE "$step" "$dir/json")" -eq 12
-for f in loss_first loss_last eval_loss seconds peak_bytes; do
+for f in loss_first loss_last loss_mean eval_loss seconds peak_bytes; do
   check "done has $f" test -n "$(tail -n 1 "$dir/json" | field $f)"
 done
+mean=$(grep '"event":"step"' "$dir/json" | field loss | tail -n 2 | awk '{s+=$1} END {printf "%.9f", s/NR}')
+check "done's loss_mean is that of the last tenth of the steps" awk "BEGIN { d = $mean - $(tail -n 1 "$dir/json" | field loss_mean); exit !(d < 1e-6 && d > -1e-6) }"
 check "done names the adapter" grep -q "\"adapter\":\"$dir/a.gguf\"" "$dir/json"
 check "metrics.jsonl holds the step and eval events" sh -c "grep -E '\"event\":\"(step|eval)\"' $dir/json | cmp - $dir/a.metrics.jsonl"
 check "metrics.csv: a header and a row an event" test "$(wc -l <"$dir/a.metrics.csv")" -eq 17

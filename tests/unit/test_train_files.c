@@ -30,6 +30,7 @@ static void make_saved(struct saved *s, size_t n)
                                   .best_se = 0.125,
                                   .loss_first = 3,
                                   .loss_last = 2,
+                                  .tenth = { 4.5, 2, 6.25, 3 },
                                   .tokens_total = 1234,
                                   .n_baseline = 3 },
                        .id = { .base_hash = "0123456789abcdef0123456789abcdef",
