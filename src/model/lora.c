@@ -111,6 +111,19 @@ static void initialise(gr_lora *l, uint64_t seed)
   }
 }
 
+static int64_t most_rank(const gr_linear *w) { return w->in < w->out ? w->in : w->out; }
+
+/* A rank that none of them can have is a mistake; where only some cannot, as a router of few experts, these have what they can. */
+static gr_status check_rank(const gr_model *m, const gr_lora_options *o, const bool *hit, gr_error *e)
+{
+  const gr_linear *widest = NULL;
+  for (size_t i = 0; i < m->n_linears; i++)
+    if (hit[i] && (!widest || most_rank(&m->linears[i]) > most_rank(widest))) widest = &m->linears[i];
+  if (!widest || o->rank <= most_rank(widest)) return GR_OK;
+  return gr_fail(e, GR_ERR_USAGE, "rank %lld is larger than %s allows, which is %lld x %lld: use --lora-r %lld or less", (long long)o->rank,
+                 widest->name, (long long)widest->in, (long long)widest->out, (long long)most_rank(widest));
+}
+
 static gr_status choose_pairs(gr_lora *l, const gr_model *m, const gr_lora_options *o, gr_error *e)
 {
   static const char *const everything[] = { "all-linear" };
@@ -122,18 +135,17 @@ static gr_status choose_pairs(gr_lora *l, const gr_model *m, const gr_lora_optio
     for (size_t i = 0; i < m->n_linears && !hit; i++) hit = gr_lora_match(targets[t], m->linears[i].name);
     if (!hit) return unknown_target(m, targets[t], e);
   }
-  for (size_t i = 0; i < m->n_linears; i++) {
+  bool *hit = gr_calloc(m->n_linears + 1, sizeof *hit);
+  if (!hit) return gr_fail_memory(e, m->n_linears);
+  for (size_t i = 0; i < m->n_linears; i++)
+    for (size_t t = 0; t < n_targets && !hit[i]; t++) hit[i] = gr_lora_match(targets[t], m->linears[i].name);
+  gr_status s = check_rank(m, o, hit, e);
+  for (size_t i = 0; i < m->n_linears && s == GR_OK; i++) {
     const gr_linear *w = &m->linears[i];
-    bool hit = false;
-    for (size_t t = 0; t < n_targets && !hit; t++) hit = gr_lora_match(targets[t], w->name);
-    if (!hit) continue;
-    int64_t most = w->in < w->out ? w->in : w->out;
-    if (o->rank > most)
-      return gr_fail(e, GR_ERR_USAGE, "rank %lld is larger than %s allows, which is %lld x %lld: use --lora-r %lld or less",
-                     (long long)o->rank, w->name, (long long)w->in, (long long)w->out, (long long)most);
-    GR_TRY(add_pair(l, w, o->rank, e));
+    if (hit[i]) s = add_pair(l, w, o->rank < most_rank(w) ? o->rank : most_rank(w), e);
   }
-  return GR_OK;
+  gr_free(hit);
+  return s;
 }
 
 gr_status gr_lora_create(gr_lora **out, const gr_model *m, const gr_lora_options *o, gr_error *e)

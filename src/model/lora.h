@@ -29,7 +29,8 @@ typedef struct gr_lora_options {
 } gr_lora_options;
 
 /* A fresh adapter: A uniform in +-1/sqrt(in), a function of (seed, tensor name, expert, index) alone; B zero, so it changes nothing.
- * A target that matches no linear is refused with the valid ones, a rank below 1 or above a matrix's smaller side too. */
+ * A target that matches no linear is refused with the valid ones, a rank below 1 or above what any of them allows too. A matrix that
+ * allows less (its smaller side) has the rank that it allows: its s is alpha over that rank, as every reader of the file computes it. */
 gr_status gr_lora_create(gr_lora **l, const struct gr_model *m, const gr_lora_options *o, gr_error *e);
 /* From an adapter GGUF; refuses one of another architecture, or that does not fit m. */
 gr_status gr_lora_load(gr_lora **l, const struct gr_model *m, const char *path, gr_error *e);

@@ -251,6 +251,22 @@ static void emit_plan(gr_trainer *t)
   gr_trainer_emit(t, &event);
 }
 
+static void note_ranks(gr_trainer *t)
+{
+  const gr_lora_pair *first = NULL;
+  size_t n = 0;
+  for (size_t i = 0; i < gr_lora_pair_count(t->lora); i++) {
+    const gr_lora_pair *p = gr_lora_pair_at(t->lora, i);
+    if (p->rank >= t->o.lora_r) continue;
+    if (!first) first = p;
+    n++;
+  }
+  if (first)
+    gr_trainer_note(t, "rank %lld is more than %zu of the tensors allow: %s, which is %lld x %lld, has rank %lld, and counts alpha / %lld",
+                    (long long)t->o.lora_r, n, first->name, (long long)first->in, (long long)first->out, (long long)first->rank,
+                    (long long)first->rank);
+}
+
 static gr_status open_adapter(gr_trainer *t, gr_error *e)
 {
   gr_memory_give_back();
@@ -261,6 +277,7 @@ static gr_status open_adapter(gr_trainer *t, gr_error *e)
   if (t->o.init_adapter)
     gr_trainer_note(t, "going on with %s: its %zu tensors, ranks and alpha, whatever the options say", t->o.init_adapter,
                     gr_lora_pair_count(t->lora));
+  else note_ranks(t);
   return GR_OK;
 }
 

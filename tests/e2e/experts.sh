@@ -33,6 +33,13 @@ for of in qwen2moe qwen3moe qwen3moe-fused mixtral olmoe granitemoe granitemoe-s
   check "$of: and is used" "$graft" generate -m "$golden/$of.gguf" --lora "$dir/$of.gguf" -p 'the man' -n 4 --temp 0
 done
 
+# ---- one rank for tensors of which some are narrower ----
+train qwen3moe "$dir/r16.gguf" --max-steps 3 --lora-r 16 -t 1
+check "the router of 8 experts has rank 8 where others have 16, and it is said" sh -c "grep -aq 'rank 16 is more than 2 of the tensors allow: blk.0.ffn_gate_inp.weight, which is 64 x 8, has rank 8, and counts alpha / 8' $dir/err"
+check "inspect shows both" sh -c "'$graft' inspect $dir/r16.gguf --base $golden/qwen3moe.gguf | grep -q 'rank 8 to 16'"
+check "such an adapter is gone on with" train qwen3moe "$dir/r16b.gguf" --max-steps 3 --init-adapter "$dir/r16.gguf" -t 1
+refused "a rank that no target allows" 2 "rank 16 is larger than blk.0.ffn_gate_inp.weight allows, which is 64 x 8: use --lora-r 8 or less" train -m "$golden/qwen3moe.gguf" $common --target-modules router --lora-r 16 -o "$dir/x.gguf"
+
 # ---- the same bits ----
 train qwen3moe "$dir/a.gguf" --max-steps 40 --save-steps 10 -t 2
 same() { # NAME ARGUMENTS...

@@ -142,12 +142,35 @@ static void a_saved_adapter_comes_back(void **state)
   unlink(path);
 }
 
+/* The factors of a narrow tensor have the rank that it allows, and no more. */
+static void a_rank_that_some_targets_cannot_have_is_less_there(void **state)
+{
+  (void)state;
+  gr_error e;
+  gr_model *m = open_model("qwen3moe");
+  gr_lora *l = NULL;
+  const char *const targets[] = { "attention", "router" };
+  const gr_lora_options o = { .rank = 16, .alpha = 8, .targets = targets, .n_targets = 2 };
+  assert_ok(gr_lora_create(&l, m, &o, &e), &e);
+  size_t narrow = 0;
+  for (size_t i = 0; i < gr_lora_pair_count(l); i++) {
+    const gr_lora_pair *p = gr_lora_pair_at(l, i);
+    int64_t most = p->in < p->out ? p->in : p->out;
+    assert_int_equal(p->rank, most < 16 ? most : 16);
+    assert_true(gr_lora_scale(l, p, 1) == (float)(8.0 / (double)p->rank));
+    narrow += most < 16;
+  }
+  assert_true(narrow > 0 && narrow < gr_lora_pair_count(l));
+  gr_lora_free(l);
+  gr_model_close(m);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(targets_mean_what_they_say),         cmocka_unit_test(groups_count_the_linears),
     cmocka_unit_test(wrong_options_are_refused_in_words), cmocka_unit_test(initial_values_depend_on_seed_and_name_alone),
-    cmocka_unit_test(a_saved_adapter_comes_back),
+    cmocka_unit_test(a_saved_adapter_comes_back),         cmocka_unit_test(a_rank_that_some_targets_cannot_have_is_less_there),
   };
   return cmocka_run_group_tests_name("lora", tests, NULL, NULL);
 }
