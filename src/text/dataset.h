@@ -112,6 +112,16 @@ size_t gr_dataset_bytes(const gr_dataset *d); /* memory it holds */
 /* A number that changes when anything that training sees of the data changes: ids, weights, order. */
 uint64_t gr_dataset_hash(const gr_dataset *d);
 
+/* Some samples of a dataset. */
+typedef struct gr_sample_list {
+  const gr_dataset *data;
+  const size_t *items;
+  size_t n;
+} gr_sample_list;
+
+/* How many samples of b are, token for token, one of a (by a hash of 64 bits). */
+gr_status gr_dataset_shared(const gr_sample_list *a, const gr_sample_list *b, size_t *shared, gr_error *e);
+
 /* A window: samples side by side, no longer together than the budget. */
 typedef struct gr_window {
   size_t first, n; /* samples order[first .. first+n) of the packing */

@@ -108,6 +108,24 @@ static gr_status split(gr_trainer *t, gr_error *e)
   return ok ? GR_OK : gr_fail_memory(e, n * sizeof *t->train);
 }
 
+/* A held-out loss over what was trained on tells nothing. */
+static gr_status note_shared(gr_trainer *t, gr_error *e)
+{
+  size_t shared;
+  const gr_sample_list trained = { t->data, t->train, t->n_train };
+  const gr_sample_list held = { t->heldout_data ? t->heldout_data : t->data, t->held, t->n_held };
+  GR_TRY(gr_dataset_shared(&trained, &held, &shared, e));
+  if (!shared) return GR_OK;
+  if (t->o.strict)
+    return gr_fail(e, GR_ERR_MISMATCH, "--strict: %zu of the %zu held-out samples are in the training data too", shared, t->n_held);
+  gr_trainer_note(
+      t,
+      "%zu of the %zu held-out samples are in the training data too: of them, the held-out loss tells how well they are learned by "
+      "heart",
+      shared, t->n_held);
+  return GR_OK;
+}
+
 gr_status gr_trainer_open_data(gr_trainer *t, gr_error *e)
 {
   if (t->o.data.n == 0) return gr_fail(e, GR_ERR_USAGE, "give the training data with -d FILE");
@@ -130,7 +148,7 @@ gr_status gr_trainer_open_data(gr_trainer *t, gr_error *e)
   if (!t->n_held && t->o.early_stopping_patience > 0)
     return gr_fail(e, GR_ERR_USAGE, "early stopping needs held-out data: give --val-file, or a larger --val-split");
   if (!t->n_held) gr_trainer_note(t, "there is no held-out data: nothing will tell whether the adapter learns or memorises");
-  return GR_OK;
+  return t->n_held ? note_shared(t, e) : GR_OK;
 }
 
 /* ---- windows and steps ---- */

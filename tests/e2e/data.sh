@@ -153,6 +153,12 @@ strict "keys that nothing reads" '1 record has keys.*"hint"' -d lint.jsonl
 data -d lint.txt -d chat.jsonl --strict; check "--strict: what loses nothing is fine" grep -q 'CR LF' err
 data -d lint.jsonl --strict; check "and the counts are shown all the same" grep -q '^records: *1$' out
 
+# ---- what is held out ----
+plan() { "$graft" plan -m "$model" -c 64 -r 2 -o a.gguf "$@" >out 2>err </dev/null; }
+plan -d chat.jsonl --val-file bom.jsonl; check "held-out data of its own" sh -c '! grep -q "training data too" err'
+plan -d chat.jsonl -d bom.jsonl --val-file bom.jsonl; check "held-out samples that are trained on" grep -q '2 of the 2 held-out samples are in the training data too' err
+refused "--strict: held-out samples that are trained on" 1 "--strict: 2 of the 2 held-out" plan -m "$model" -d chat.jsonl --val-file chat.jsonl -o a.gguf --strict
+
 # ---- --json ----
 data -d chat.jsonl -d bom.jsonl --show 2 --json
 check "--json: every line is an object" python3 -c 'import json,sys; [json.loads(line)["event"] for line in open("out")]'

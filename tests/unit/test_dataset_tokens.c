@@ -331,6 +331,33 @@ static void the_hash_is_of_what_training_sees(void **state)
     for (size_t k = i + 1; k < 5; k++) assert_true(k == 1 ? hash[i] == hash[k] : hash[i] != hash[k]);
 }
 
+/* Equal tokens are what is shared, whatever of them is trained. */
+static void samples_that_two_sets_share(void **state)
+{
+  (void)state;
+  gr_data_options o = options();
+  static const char *const texts[] = {
+    "{\"question\":\"a\",\"answer\":\"1\"}\n{\"question\":\"b\",\"answer\":\"2\"}\n{\"question\":\"c\",\"answer\":\"3\"}",
+    "{\"question\":\"b\",\"answer\":\"2\",\"weight\":2}\n{\"question\":\"d\",\"answer\":\"4\"}"
+  };
+  static const size_t all[] = { 0, 1, 2 };
+  size_t shared;
+  load_ok("a.jsonl", texts[0], &o);
+  gr_dataset *first = at.d;
+  at.d = NULL;
+  load_ok("b.jsonl", texts[1], &o);
+  const gr_sample_list a = { first, all, 3 }, b = { at.d, all, 2 }, without = { first, all + 2, 1 }, none = { first, all, 0 };
+  assert_ok(gr_dataset_shared(&a, &b, &shared, &at.e), &at.e);
+  assert_int_equal(shared, 1);
+  assert_ok(gr_dataset_shared(&a, &a, &shared, &at.e), &at.e);
+  assert_int_equal(shared, 3);
+  assert_ok(gr_dataset_shared(&without, &b, &shared, &at.e), &at.e);
+  assert_int_equal(shared, 0);
+  assert_ok(gr_dataset_shared(&none, &b, &shared, &at.e), &at.e);
+  assert_int_equal(shared, 0);
+  gr_dataset_free(first);
+}
+
 static void several_files_are_one_dataset(void **state)
 {
   (void)state;
@@ -362,6 +389,7 @@ int main(void)
     cmocka_unit_test_teardown(a_cut_that_leaves_nothing_to_learn, end_load),
     cmocka_unit_test_teardown(plain_text_by_the_piece, end_load),
     cmocka_unit_test_teardown(the_hash_is_of_what_training_sees, end_load),
+    cmocka_unit_test_teardown(samples_that_two_sets_share, end_load),
     cmocka_unit_test_teardown(several_files_are_one_dataset, end_load),
   };
   return cmocka_run_group_tests_name("dataset tokens", tests, set_up, tear_down);
