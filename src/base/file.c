@@ -22,7 +22,7 @@ gr_status gr_map_open(gr_map *m, const char *path, gr_error *e)
   if (fstat(fd, &st) < 0) {
     s = gr_fail_errno(e, errno, "read", path);
   } else if (!S_ISREG(st.st_mode)) {
-    s = gr_fail(e, GR_ERR_IO, "cannot map %s: it is not a regular file", path);
+    s = gr_fail(e, GR_ERR_IO, "cannot map %s: it is %s", path, S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
   } else if (st.st_size > 0) {
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) s = gr_fail_errno(e, errno, "map", path);

@@ -188,10 +188,11 @@ static gr_status inspect_adapter(const struct options *o, gr_error *e)
     if (p->rank > most) most = p->rank;
   }
   if (s == GR_OK && o->json) {
-    gr_cli_json(json_pack("{s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:I,s:f,s:b,s:b}", "file", gr_cli_json_text(o->path, strlen(o->path)), "kind",
+    gr_cli_json(json_pack("{s:o,s:s,s:o,s:I,s:I,s:I,s:I,s:I,s:f,s:o,s:b}", "file", gr_cli_json_text(o->path, strlen(o->path)), "kind",
                           "adapter", "architecture", gr_cli_json_text(arch.data, arch.len), "pairs", (json_int_t)gr_adapter_count(a),
                           "stacks", (json_int_t)stacks, "parameters", (json_int_t)parameters, "rank_min", (json_int_t)least, "rank_max",
-                          (json_int_t)most, "alpha", gr_adapter_alpha(a), "fits_base", o->base != NULL, "other_base", other));
+                          (json_int_t)most, "alpha", gr_adapter_alpha(a), "fits_base", o->base ? json_true() : json_null(), "other_base",
+                          other));
   } else if (s == GR_OK) {
     printf("adapter:      LoRA for %.*s, %zu matrices", (int)arch.len, arch.data, gr_adapter_count(a));
     if (stacks) printf(" (%zu of them stacks of experts)", stacks);

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/file.h"
 #include "cli/cli.h"
 
 static int lost; /* errno of the first write to stdout that failed; later ones may succeed */
@@ -74,10 +75,20 @@ bool gr_cli_parse(const gr_arg *args, int argc, char **argv, gr_arg_words *words
   return false;
 }
 
+/* What a path that does not open may have been meant for. */
+static gr_status explain_path(const char *path, gr_status s, gr_error *e)
+{
+  const char *slash = strchr(path, '/');
+  bool hub = slash && slash > path && path[0] != '.' && slash[1] && !strchr(slash + 1, '/') && !strstr(path, ".gguf");
+  if (s == GR_OK || !hub || gr_file_exists(path)) return s;
+  return gr_fail(e, s, "%s is no file here, and looks like a name on the Hugging Face Hub: download a GGUF file of that model and give it",
+                 path);
+}
+
 gr_status gr_cli_vocabulary_open(const char *path, gr_gguf **file, gr_tokenizer **t, gr_error *e)
 {
   gr_gguf_str type = { "", 0 };
-  GR_TRY(gr_gguf_open(file, path, e));
+  GR_TRY(explain_path(path, gr_gguf_open(file, path, e), e));
   GR_TRY(gr_gguf_string(*file, "general.type", GR_GGUF_OPTIONAL, &type, e));
   if (gr_gguf_str_is(type, "adapter"))
     return gr_fail(e, GR_ERR_MISMATCH, "%s is an adapter and has no vocabulary: give the model it is for with -m", path);
@@ -131,7 +142,7 @@ gr_status gr_cli_model_open(gr_cli_model *m, gr_error *e)
   if (m->threads < 0 || m->threads > 1024)
     return gr_fail(e, GR_ERR_USAGE, "-t takes 0 (one a processor) to 1024 threads, not %lld", (long long)m->threads);
   GR_TRY(open_backends(m, e));
-  GR_TRY(gr_model_open(&m->model, m->path, e));
+  GR_TRY(explain_path(m->path, gr_model_open(&m->model, m->path, e), e));
   m->adapters = gr_calloc(m->lora.n + m->lora_scaled.n, sizeof *m->adapters);
   if (!m->adapters) return gr_fail_memory(e, 0);
   for (size_t i = 0; i < m->lora.n; i++) GR_TRY(add_adapter(m, m->lora.items[i], 1, e));

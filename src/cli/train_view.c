@@ -104,14 +104,15 @@ static void show_step(gr_train_view *v, const gr_train_event *s)
 void gr_train_view_plan(FILE *out, const gr_run_plan *p)
 {
   const gr_memory_plan *m = &p->memory;
-  fprintf(out, "data     %zu samples, %zu held out; an epoch is %zu windows of up to %d tokens, %.0f %% full\n", p->samples, p->heldout,
-          p->windows, p->window, 100 * p->fill);
+  size_t at_once = (size_t)p->micro_batch < p->windows ? (size_t)p->micro_batch : p->windows;
+  fprintf(out, "data     %zu samples, %zu held out; an epoch is %zu window%s of up to %d tokens, %.0f %% full\n", p->samples, p->heldout,
+          p->windows, p->windows == 1 ? "" : "s", p->window, 100 * p->fill);
   fprintf(out, "adapter  %.2f million parameters on %zu tensors", (double)p->parameters / 1e6, p->pairs);
   if (p->experts) fprintf(out, ", %zu of them stacks of %d experts (%d are used for each token)", p->stacks, p->experts, p->experts_used);
   fputc('\n', out);
-  fprintf(out, "run      %llu optimizer steps in %.3g epochs, %llu of them warmup; %d window%s at a time%s\n", (unsigned long long)p->steps,
-          p->epochs, (unsigned long long)p->warmup, p->micro_batch, p->micro_batch == 1 ? "" : "s",
-          p->recompute ? "; layers are computed again for backward" : "");
+  fprintf(out, "run      %llu optimizer step%s in %.3g epoch%s, %llu of them warmup; %zu window%s at a time%s\n",
+          (unsigned long long)p->steps, p->steps == 1 ? "" : "s", p->epochs, p->epochs > 1 ? "s" : "", (unsigned long long)p->warmup,
+          at_once, at_once == 1 ? "" : "s", p->recompute ? "; layers are computed again for backward" : "");
   fprintf(
       out,
       "memory   %.0f MB at most: adapter and moments %.0f, training %.0f, evaluation %.0f, program and data %.0f; the base's %.0f MB are "

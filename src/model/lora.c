@@ -35,7 +35,8 @@ static void list_targets(const gr_model *m, gr_buf *out)
       gr_lora_short_name(m->linears[k].name, other, sizeof other);
       seen = strcmp(brief, other) == 0;
     }
-    if (!seen) gr_buf_printf(out, "%s%s", out->len ? ", " : "", brief);
+    const char *also = strcmp(brief, "output") == 0 ? " or lm_head" : strcmp(brief, "ffn_gate_inp") == 0 ? " or router" : "";
+    if (!seen) gr_buf_printf(out, "%s%s%s", out->len ? ", " : "", brief, also);
   }
 }
 

@@ -52,6 +52,19 @@ gr_status gr_output_split(const char *output, gr_output_name *name, gr_error *e)
   return name->folder ? GR_OK : gr_fail_memory(e, strlen(output));
 }
 
+gr_status gr_output_check(const char *output, gr_error *e)
+{
+  struct stat st;
+  size_t n = strlen(output);
+  while (n > 1 && output[n - 1] == '/') n--;
+  bool there = stat(output, &st) == 0;
+  if (output[n] || (there && S_ISDIR(st.st_mode)))
+    return gr_fail(e, GR_ERR_USAGE, "%s is a folder: -o takes the file to write, such as %.*s/adapter.gguf", output, (int)n, output);
+  if (there && !S_ISREG(st.st_mode))
+    return gr_fail(e, GR_ERR_USAGE, "%s is a device or pipe: -o takes the file to write, such as adapter.gguf", output);
+  return GR_OK;
+}
+
 gr_status gr_output_probe(const char *output, gr_error *e)
 {
   gr_file *probe = NULL;

@@ -196,6 +196,20 @@ static gr_status add_epoch(gr_trainer *t, double share, size_t *cap, gr_error *e
   return GR_OK;
 }
 
+/* Few steps learn little, however many samples they see: what the user asked for by number is not remarked on. */
+static void note_steps(gr_trainer *t, bool warmup_asked)
+{
+  enum { FEW = 20 };
+  unsigned long long steps = t->steps_total, warmup = t->warmup;
+  if (steps < FEW && t->o.max_steps <= 0)
+    gr_trainer_note(t, "only %llu optimizer step%s in all: lower --batch-size or -c, or raise --num-epochs", steps, steps == 1 ? "" : "s");
+  if (warmup_asked && warmup >= steps)
+    gr_trainer_note(t, "the rate rises over %llu steps and the run has %llu: it never comes to --learning-rate; lower --warmup-steps",
+                    warmup, steps);
+  else if (2 * warmup >= steps && steps >= FEW)
+    gr_trainer_note(t, "the rate rises for %llu of the %llu steps: lower --warmup-steps or --warmup-ratio", warmup, steps);
+}
+
 /* The schedule needs the whole length of the run; packing is a matter of lengths, so every epoch is packed once here. */
 gr_status gr_trainer_count_steps(gr_trainer *t, gr_error *e)
 {
@@ -205,8 +219,10 @@ gr_status gr_trainer_count_steps(gr_trainer *t, gr_error *e)
     double left = by_steps ? 1 : t->o.num_epochs - (double)t->n_epochs;
     GR_TRY(add_epoch(t, left < 1 ? left : 1, &cap, e));
   }
+  bool asked = t->o.warmup_steps >= 0;
   t->warmup = t->o.warmup_steps >= 0 ? (uint64_t)t->o.warmup_steps : (uint64_t)ceil(t->o.warmup_ratio * (double)t->steps_total);
   t->o.warmup_steps = (int64_t)t->warmup;
+  note_steps(t, asked);
   return GR_OK;
 }
 

@@ -84,6 +84,8 @@ gr_status gr_trainer_refuse(gr_trainer *t, gr_error *e);
 gr_status gr_trainer_write_config(gr_trainer *t, bool finished, gr_error *e);
 /* True when the output is what this very run wrote when it finished. */
 bool gr_trainer_was_finished(const gr_trainer *t);
+/* Refuses an output that is another run's, saying which option differs where that is known. */
+gr_status gr_trainer_refuse_other(const gr_trainer *t, gr_error *e);
 gr_status gr_trainer_save_checkpoint(gr_trainer *t, gr_error *e);
 /* The sentence for a loss or gradient that is not a number: step, samples (of d), the model's weight that is none either, if there is
  * one, and what can be gone back to. */

@@ -79,6 +79,7 @@ static gr_status check_output(gr_trainer *t, uint64_t *newest, gr_error *e)
   if (!o->output || !*o->output) return gr_fail(e, GR_ERR_USAGE, "give the adapter to write with -o FILE");
   if (!gr_utf8_valid(o->output, strlen(o->output)))
     return gr_fail(e, GR_ERR_USAGE, "the name of the output, %s, is not UTF-8: give another -o", o->output);
+  GR_TRY(gr_output_check(o->output, e));
   uint64_t *steps = NULL;
   size_t n = 0;
   GR_TRY(gr_checkpoint_list(o->output, &steps, &n, e));
@@ -213,10 +214,7 @@ static gr_status resume_nothing(gr_trainer *t, gr_error *e)
 {
   t->finished = gr_trainer_was_finished(t);
   if (t->finished) gr_trainer_note(t, "this run is finished: %s is its adapter", t->o.output);
-  else if (gr_file_exists(t->o.output))
-    return gr_fail(e, GR_ERR_MISMATCH,
-                   "%s is the adapter of another run, and there is no checkpoint to go on from: give another -o, or --overwrite",
-                   t->o.output);
+  else if (gr_file_exists(t->o.output)) return gr_trainer_refuse_other(t, e);
   else gr_trainer_note(t, "there is no checkpoint beside %s: the run begins at the beginning", t->o.output);
   return GR_OK;
 }

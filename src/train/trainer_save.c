@@ -61,6 +61,56 @@ bool gr_trainer_was_finished(const gr_trainer *t)
   return is;
 }
 
+/* A line "key: value" of options that makes a run another one, whatever else was decided from them. */
+static bool makes_another(const char *line)
+{
+  static const char *const length[] = { "model", "data", "init_adapter", "warmup_ratio", "num_epochs", "max_steps", "val_file" };
+  char key[64];
+  snprintf(key, sizeof key, "%.*s", (int)strcspn(line, ":"), line);
+  const gr_option_info *info = gr_train_option_find(key);
+  if (!info || strcmp(key, "micro_batch_size") == 0) return false;
+  for (size_t i = 0; i < sizeof length / sizeof *length; i++)
+    if (strcmp(key, length[i]) == 0) return true;
+  return info->role == GR_OPTION_BOUND;
+}
+
+/* "num_epochs: 3 there, 8 here", of the first option that differs between two dumps, which have the same keys in the same order. */
+static void first_difference(const char *there, const char *here, gr_buf *out)
+{
+  while (*there && *here && !out->len) {
+    int n = (int)strcspn(there, "\n"), m = (int)strcspn(here, "\n"), key = (int)strcspn(here, ":") + 2;
+    if ((n != m || memcmp(there, here, (size_t)n) != 0) && makes_another(here))
+      gr_buf_printf(out, " (%.*s there, %.*s here)", n, there, m - key, here + key);
+    there += n + (there[n] == '\n');
+    here += m + (here[m] == '\n');
+  }
+}
+
+gr_status gr_trainer_refuse_other(const gr_trainer *t, gr_error *e)
+{
+  gr_train_options old;
+  gr_buf there = { 0 }, here = { 0 }, which = { 0 };
+  gr_error ignored = { 0 };
+  char *path = gr_output_beside(t->o.output, ".yaml");
+  gr_train_options_init(&old);
+  if (path && gr_train_options_load(&old, path, &ignored) == GR_OK) {
+    gr_train_options_dump(&old, false, &there);
+    gr_train_options_dump(&t->o, false, &here);
+    if (there.data && here.data && !there.failed && !here.failed) first_difference(there.data, here.data, &which);
+  }
+  gr_fail(
+      e, GR_ERR_MISMATCH,
+      "%s is the adapter of another run%s, and there is no checkpoint to go on from: give another -o, with --init-adapter %s to begin from "
+      "what it learned, or --overwrite",
+      t->o.output, which.data && !which.failed ? which.data : "", t->o.output);
+  gr_train_options_free(&old);
+  gr_free(path);
+  gr_buf_free(&there);
+  gr_buf_free(&here);
+  gr_buf_free(&which);
+  return e->status;
+}
+
 /* ---- checkpoints ---- */
 
 gr_status gr_trainer_save_checkpoint(gr_trainer *t, gr_error *e)

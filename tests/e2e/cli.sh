@@ -48,7 +48,7 @@ refused 2 "'x.jsonl' is one argument too many: data is given with -d" 'data with
 refused 2 "'x.gguf' is one argument too many: a model is given with -m" 'a model without its option' "$graft" chat x.gguf
 refused 2 'no-control takes true or false' 'a flag that is neither' "$graft" tokenize -m "$model" --no-control=perhaps -p x
 refused 1 'nowhere.gguf.*No such file' 'a missing model' "$graft" inspect "$tmp/nowhere.gguf"
-refused 1 'not a regular file' 'a folder for a model' "$graft" inspect "$tmp"
+refused 1 'it is a folder' 'a folder for a model' "$graft" inspect "$tmp"
 
 head -c 100000 "$model" >"$tmp/cut.gguf"
 refused 1 'cut.gguf' 'a truncated model' "$graft" generate -m "$tmp/cut.gguf" -p x
@@ -63,9 +63,14 @@ refused 2 'context' 'a prompt longer than the context' "$graft" generate -m "$mo
 refused 2 'tokens' 'a negative length' "$graft" generate -m "$model" -n -5 -p x
 refused 2 'top-p' 'a sampling option out of range' "$graft" generate -m "$model" --top-p 3 -p x
 
+for command in 'plan -d x' 'train -d x -o y' 'tokenize -p x' 'generate -p x'; do
+  refused 1 'Qwen/Qwen3-0.6B is no file here, .* name on the Hugging Face Hub: .*GGUF' "a name of the hub for a model: ${command%% *}" "$graft" $command -m Qwen/Qwen3-0.6B
+done
 says '^model: +qwen3moe' 'inspect a model' "$graft" inspect "$model"
 says '"architecture":"qwen3moe"' 'inspect --json' "$graft" inspect "$model" --json
 says 'blk.0.attn_q.weight +Q8_0' 'inspect --tensors' "$graft" inspect "$model" --tensors
+says '"fits_base":null' 'inspect --json of an adapter without a base' "$graft" inspect "$adapter" --json
+says '"fits_base":true' 'and with one' "$graft" inspect "$adapter" --json --base "$root/tests/golden/qwen2.gguf"
 says 'LoRA for qwen2' 'inspect an adapter' "$graft" inspect "$adapter"
 refused 1 'architecture' 'inspect an adapter against another base' "$graft" inspect "$adapter" --base "$model"
 

@@ -51,7 +51,7 @@ refused "an existing output is kept" 2 "a.gguf exists already.*--resume.*--overw
 check "and it is as it was" cmp "$dir/a.gguf" "$dir/keep.gguf"
 train "$dir/a.gguf" --max-steps 12 --save-steps 5 --eval-steps 4 --lora-dropout 0.1 --resume
 check "--resume of a finished run does nothing and says so" sh -c "test $? -eq 0 && grep -aq 'this run is finished' $dir/err && cmp $dir/a.gguf $dir/keep.gguf"
-refused "--resume of another run's adapter is refused" 1 "adapter of another run" train -m "$model" $common -o "$dir/a.gguf" --max-steps 13 --resume
+refused "--resume of another run's adapter is refused, naming what differs" 1 "adapter of another run \(max_steps: 12 there, 13 here\).*--init-adapter .*a.gguf" train -m "$model" $common -o "$dir/a.gguf" --max-steps 13 --save-steps 5 --eval-steps 4 --lora-dropout 0.1 --resume
 
 options="-m $model $common -o $dir/c.gguf --max-steps 600 --save-steps 10 -t 2"
 "$graft" train $options >/dev/null 2>"$dir/first" & pid=$!
@@ -119,15 +119,27 @@ refused "no data" 2 "give the training data with -d" train -m "$model" -o "$dir/
 refused "missing data" 1 "cannot open /nowhere.jsonl" $t -d /nowhere.jsonl
 echo '{"messages": [{"role": "user", "content": "nobody answers"}]}' >"$dir/mute.jsonl"
 refused "data without a trained token" 1 "mute.jsonl.*nothing to learn" train -m "$model" -d "$dir/mute.jsonl" -o "$dir/x.gguf"
-refused "an unknown target: the valid ones" 2 "'attn_x' matches nothing.*attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down, output" $t --target-modules attn_q,attn_x
+refused "an unknown target: the valid ones" 2 "'attn_x' matches nothing.*attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down, output or lm_head" $t --target-modules attn_q,attn_x
 refused "rank 0" 2 "lora_r must be at least 1, not 0" $t --lora-r 0
 refused "a rank larger than the matrix" 2 "rank 65 is larger than blk.0.attn_q.weight allows.*--lora-r (16|32|64)" $t --lora-r 65
 refused "a window beyond the context, strictly" 2 "window of 1000 tokens is longer than the model's context of 256" $t -c 1000 --strict
 train "$dir/y.gguf" --max-steps 1 -c 1000
 check "a window beyond the context, otherwise: a warning" sh -c "test -f $dir/y.gguf && grep -aq 'longer than the model.s context of 256' $dir/err"
 refused "an output in no folder" 1 "/nowhere/at/all" $t -o /nowhere/at/all/x.gguf
-refused "an output that is a folder" 1 "it is a folder" $t -o "$dir" --overwrite
-refused "an output that is a device" 1 "a device or pipe" $t -o /dev/null --overwrite
+refused "an output that is a folder" 2 "is a folder: -o takes the file to write, such as .*/adapter.gguf" $t -o "$dir"
+refused "an output that is no folder yet" 2 "is a folder: -o takes the file to write, such as .*later/adapter.gguf" $t -o "$dir/later/"
+refused "an output that is a device" 2 "a device or pipe: -o takes the file" $t -o /dev/null
+train "$dir/few.gguf" --overwrite --num-epochs 1
+check "few steps: a note" says '^note .*only [1-9] optimizer steps* in all: lower --batch-size or -c, or raise --num-epochs'
+train "$dir/few.gguf" --overwrite --max-steps 3
+check "few steps that were asked for: none" sh -c "! grep -aq 'optimizer step.* in all:' $dir/err"
+train "$dir/few.gguf" --overwrite --max-steps 3 --warmup-steps 3
+check "warmup to the end: a note" says '^note .*rate rises over 3 steps and the run has 3'
+train "$dir/few.gguf" --overwrite --max-steps 30 --warmup-ratio 0.5
+check "warmup to the middle: a note" says '^note .*rate rises for 15 of the 30 steps'
+head -n 1 "$dir/data.jsonl" >"$dir/one.jsonl"
+"$graft" train -m "$model" -d "$dir/one.jsonl" -o "$dir/one.gguf" --val-split 0 --num-epochs 1 --micro-batch-size 4 2>"$dir/err"
+check "one window is one window, at a time too" sh -c "grep -aq 'an epoch is 1 window of' $dir/err && grep -aq '; 1 window at a time' $dir/err"
 refused "an unknown option: the nearest" 2 "no option '--lerning-rate'; did you mean '--learning-rate'" $t --lerning-rate 1
 refused "a letter is near to nothing" 2 "no option '--q'; graft train --help" $t --q 1
 for foreign in '--bf16|float32' '--load-in-4bit|quantized' '--optim adamw|AdamW is the only' '--output-dir x|-o FILE.gguf' '--eval-strategy steps|--eval-steps N' '--adapter qlora|LoRA is the only' '-ngl 99|on the CPU'; do
@@ -192,7 +204,7 @@ refused "nor is the adapter that it begins from" 2 "begun.gguf is the initial ad
 check "which is as it was too" cmp "$dir/f.gguf" "$dir/begun.gguf"
 refused "a file that stands where the run's own will is kept" 2 "own.metrics.jsonl exists already: give another -o, --resume.*--overwrite" $t -o "$dir/own.gguf"
 mkfifo "$dir/fifo.gguf"
-refused "an output that is a pipe" 1 "it is a device or pipe, not a file" $t -o "$dir/fifo.gguf" --overwrite
+refused "an output that is a pipe" 2 "is a device or pipe: -o takes the file" $t -o "$dir/fifo.gguf" --overwrite
 train "$dir/real.gguf" --max-steps 1
 ln -s real.gguf "$dir/link.gguf"
 train "$dir/link.gguf" --max-steps 2 --overwrite
