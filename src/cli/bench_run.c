@@ -10,7 +10,7 @@
 #include "infer/session.h"
 #include "train/step.h"
 
-enum { TRIES = 8, LOOPS = 100000, READ_BYTES = 256 << 20, BATCH_MOST = 512 };
+enum { TRIES = 64, LOOPS = 20000, READ_BYTES = 256 << 20, BATCH_MOST = 512 };
 
 static double clock_of(clockid_t id)
 {
