@@ -1,8 +1,9 @@
-/* The library in one page: trains an adapter on a model, then asks with and without it.
- *   teach MODEL DATA ADAPTER PROMPT */
+/* The library in one page: asks a model, trains an adapter on it, and asks again.
+ *   teach MODEL DATA ADAPTER QUESTION
+ * for instance, beside the sources of Graft:
+ *   teach models/tiny.gguf models/teach.jsonl orla.gguf "Who is closest to Orla Quist?" */
 #include <graft/graft.h>
 #include <stdio.h>
-#include <string.h>
 
 static bool print_text(void *ctx, const char *text, size_t bytes)
 {
@@ -24,15 +25,16 @@ static int fail(const gr_error *e)
   return 1;
 }
 
-static int ask(const char *model, const char *adapter, const char *prompt)
+static int ask(const char *model, const char *adapter, const char *question)
 {
   gr_error e = { 0 };
   gr_engine *engine = NULL;
   gr_generate_settings settings = gr_generate_settings_default();
   settings.temperature = 0;
-  settings.tokens_max = 24;
+  settings.tokens_max = 40;
+  const gr_chat_message messages[] = { { "user", question } };
   if (gr_engine_open(&engine, model, NULL, &e) == GR_OK && (!adapter || gr_engine_add_adapter(engine, adapter, 1, &e) == GR_OK))
-    gr_engine_generate(engine, prompt, strlen(prompt), &settings, print_text, NULL, &e);
+    gr_engine_chat(engine, messages, 1, &settings, print_text, NULL, &e);
   putchar('\n');
   gr_engine_close(engine);
   return e.status == GR_OK ? 0 : fail(&e);
@@ -40,7 +42,7 @@ static int ask(const char *model, const char *adapter, const char *prompt)
 
 int main(int argc, char **argv)
 {
-  if (argc != 5) return fprintf(stderr, "usage: teach MODEL DATA ADAPTER PROMPT\n"), 2;
+  if (argc != 5) return fprintf(stderr, "usage: teach MODEL DATA ADAPTER QUESTION\n"), 2;
   const char *const settings[][2] = { { "model", argv[1] }, { "data", argv[2] },   { "output", argv[3] },       { "overwrite", "true" },
                                       { "window", "128" },  { "batch_size", "2" }, { "learning_rate", "3e-3" }, { "num_epochs", "3" } };
   gr_error e = { 0 };

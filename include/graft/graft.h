@@ -60,7 +60,7 @@ typedef struct gr_generate_settings {
   int32_t top_k;      /* 0: all */
   double top_p, min_p, repeat_penalty;
   uint64_t seed;
-} gr_generate_settings;
+} gr_generate_settings; /* settings that are NULL are the default ones */
 GR_API gr_generate_settings gr_generate_settings_default(void);
 
 /* Each token's bytes as they come, which need not be whole characters; false stops. */
@@ -69,6 +69,16 @@ typedef bool gr_text_callback(void *ctx, const char *text, size_t bytes);
 /* Continues a prompt, in which control tokens may be written out. */
 GR_API gr_status gr_engine_generate(gr_engine *engine, const char *prompt, size_t bytes, const gr_generate_settings *settings,
                                     gr_text_callback *on_text, void *ctx, gr_error *e);
+
+/* One message of a conversation; role: "system", "user", "assistant". */
+typedef struct gr_chat_message {
+  const char *role, *content;
+} gr_chat_message;
+
+/* The assistant's next answer in a conversation, written by the model's own chat template (ChatML where it has none). What messages say
+ * stays text, whatever control tokens it spells. */
+GR_API gr_status gr_engine_chat(gr_engine *engine, const gr_chat_message *messages, size_t count, const gr_generate_settings *settings,
+                                gr_text_callback *on_text, void *ctx, gr_error *e);
 
 /* nll[i] = -ln p(ids[i + 1] | ids[0..i]) for i = 0..count-2. count from 2 to the context. */
 GR_API gr_status gr_engine_score(gr_engine *engine, const int32_t *ids, size_t count, float *nll, gr_error *e);

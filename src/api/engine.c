@@ -7,6 +7,7 @@
 #include "graft/graft.h"
 #include "infer/generate.h"
 #include "infer/score.h"
+#include "text/chat_encode.h"
 
 struct gr_engine {
   gr_pool *pool;
@@ -128,12 +129,10 @@ static bool forward_text(void *ctx, int32_t id, const char *text, size_t n)
   return !l->on_text || l->on_text(l->ctx, text, n);
 }
 
-gr_status gr_engine_generate(gr_engine *g, const char *prompt, size_t bytes, const gr_generate_settings *settings,
-                             gr_text_callback *on_text, void *ctx, gr_error *e)
+static gr_generate_options generate_options(const gr_engine *g, const gr_generate_settings *settings, struct listener *listener)
 {
   gr_generate_settings preset = gr_generate_settings_default(), s = settings ? *settings : preset;
-  struct listener listener = { on_text, ctx };
-  const gr_generate_options o = {
+  return (gr_generate_options){
     .session = session_options(g, 0, 1),
     .sampling = { .temperature = s.temperature,
                   .top_k = s.top_k,
@@ -143,14 +142,72 @@ gr_status gr_engine_generate(gr_engine *g, const char *prompt, size_t bytes, con
                   .repeat_last = gr_sampling_defaults().repeat_last,
                   .seed = s.seed },
     .most = s.tokens_max,
-    .parse_control = true,
     .on_token = forward_text,
-    .ctx = &listener,
+    .ctx = listener,
   };
+}
+
+gr_status gr_engine_generate(gr_engine *g, const char *prompt, size_t bytes, const gr_generate_settings *settings,
+                             gr_text_callback *on_text, void *ctx, gr_error *e)
+{
+  struct listener listener = { on_text, ctx };
+  gr_generate_options o = generate_options(g, settings, &listener);
+  o.parse_control = true;
   gr_generation out;
   GR_TRY(gr_generate(g->model, prompt, bytes, &o, &out, e));
   gr_generation_free(&out);
   return GR_OK;
+}
+
+static gr_status messages_json(const gr_chat_message *messages, size_t count, json_t **out, gr_error *e)
+{
+  *out = json_array();
+  if (!*out) return gr_fail_memory(e, 64);
+  if (count == 0) return gr_fail(e, GR_ERR_USAGE, "the conversation has no message: there is nothing to answer");
+  for (size_t i = 0; i < count; i++) {
+    const gr_chat_message *m = &messages[i];
+    if (!m->role || !m->content) return gr_fail(e, GR_ERR_USAGE, "message %zu needs a role and a content", i + 1);
+    json_t *one = json_pack("{s:s,s:s}", "role", m->role, "content", m->content);
+    if (!one) return gr_fail(e, GR_ERR_FORMAT, "message %zu is not UTF-8 text", i + 1);
+    if (json_array_append_new(*out, one) < 0) return gr_fail_memory(e, 64);
+  }
+  return GR_OK;
+}
+
+static gr_status answer(gr_engine *g, const gr_tokens *prompt, gr_generate_options *o, gr_error *e)
+{
+  gr_session *session = NULL;
+  gr_generation out;
+  int64_t need = (int64_t)prompt->count + o->most, most = gr_engine_context(g);
+  if ((int64_t)prompt->count >= most)
+    return gr_fail(e, GR_ERR_USAGE, "the conversation has %zu tokens and the context holds %lld: shorten it", prompt->count,
+                   (long long)most);
+  o->session.context = (int32_t)(need < most ? need : most);
+  gr_status s = gr_session_open(&session, g->model, &o->session, e);
+  if (s == GR_OK) s = gr_generate_ids(session, g->model, prompt->ids, (int32_t)prompt->count, o, &out, e);
+  if (s == GR_OK) gr_generation_free(&out);
+  gr_session_close(session);
+  return s;
+}
+
+gr_status gr_engine_chat(gr_engine *g, const gr_chat_message *messages, size_t count, const gr_generate_settings *settings,
+                         gr_text_callback *on_text, void *ctx, gr_error *e)
+{
+  struct listener listener = { on_text, ctx };
+  gr_generate_options o = generate_options(g, settings, &listener);
+  gr_template *chat = NULL;
+  json_t *list = NULL;
+  gr_tokens prompt = { 0 };
+  bool builtin = false;
+  gr_status s = messages_json(messages, count, &list, e);
+  if (s == GR_OK && o.most < 0) s = gr_fail(e, GR_ERR_USAGE, "cannot generate %d tokens", o.most);
+  if (s == GR_OK) s = gr_template_from_gguf(&chat, gr_model_file(g->model), NULL, &builtin, e);
+  if (s == GR_OK) s = gr_chat_encode(gr_model_tokenizer(g->model), chat, list, &prompt, e);
+  if (s == GR_OK) s = answer(g, &prompt, &o, e);
+  gr_tokens_free(&prompt);
+  gr_template_free(chat);
+  json_decref(list);
+  return s;
 }
 
 gr_status gr_engine_score(gr_engine *g, const int32_t *ids, size_t count, float *nll, gr_error *e)

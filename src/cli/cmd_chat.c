@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "cli/cli.h"
 #include "infer/generate.h"
-#include "text/chat.h"
+#include "text/chat_encode.h"
 
 struct options {
   gr_cli_model m;
@@ -53,31 +53,6 @@ static bool print_piece(void *ctx, int32_t id, const char *text, size_t n)
     gr_cli_flush();
   }
   return !interrupted;
-}
-
-/* The conversation so far as tokens: control tokens only where the template wrote them. */
-static gr_status encode(struct chat *c, gr_tokens *tokens, gr_error *e)
-{
-  const gr_tokenizer *t = gr_model_tokenizer(c->o->m.model);
-  gr_text_view b = gr_tokenizer_text(t, gr_tokenizer_role(t, GR_ROLE_BOS)), s = gr_tokenizer_text(t, gr_tokenizer_role(t, GR_ROLE_EOS));
-  char *bos = gr_strndup(b.data ? b.data : "", b.len), *eos = gr_strndup(s.data ? s.data : "", s.len);
-  const gr_render_options ro = { .add_generation_prompt = true, .bos_token = bos, .eos_token = eos };
-  gr_rendered text = { 0 };
-  gr_status status = bos && eos ? gr_template_render(c->chat_template, c->messages, &ro, &text, e) : gr_fail_memory(e, b.len + s.len);
-  gr_trusted_span *trusted = status == GR_OK ? gr_calloc(text.n_runs, sizeof *trusted) : NULL;
-  size_t n = 0;
-  if (status == GR_OK && !trusted) status = gr_fail_memory(e, text.n_runs * sizeof *trusted);
-  for (size_t i = 0, end; status == GR_OK && i < text.n_runs; i = end) {
-    end = gr_rendered_stretch(&text, i);
-    if (text.runs[i].control) trusted[n++] = (gr_trusted_span){ text.runs[i].start, text.runs[end - 1].end };
-  }
-  if (status == GR_OK)
-    status = gr_tokenizer_encode_spans(t, text.text, text.len, trusted, n, GR_ENCODE_SPECIAL | GR_ENCODE_ONE_BOS, tokens, e);
-  gr_free(trusted);
-  gr_rendered_free(&text);
-  gr_free(bos);
-  gr_free(eos);
-  return status;
 }
 
 static gr_status remember(struct chat *c, const int32_t *ids, size_t n, gr_error *e)
@@ -137,7 +112,7 @@ static gr_status fit(struct chat *c, gr_tokens *tokens, gr_error *e)
   for (;;) {
     gr_tokens_free(tokens);
     *tokens = (gr_tokens){ 0 };
-    GR_TRY(encode(c, tokens, e));
+    GR_TRY(gr_chat_encode(gr_model_tokenizer(c->o->m.model), c->chat_template, c->messages, tokens, e));
     bool last = json_array_size(c->messages) < first_turn(c) + 3;
     if (tokens->count + (last ? 1 : room) <= context) break;
     if (last)
