@@ -96,7 +96,7 @@ check "--init-adapter on another base is noted" says "note +$dir/f.gguf was trai
 "$graft" eval -m "$dir/q8.gguf" --lora "$dir/f.gguf" -d "$dir/data.jsonl" >/dev/null 2>"$dir/err"
 check "and so is evaluating it there" says "note +adapter 1 was trained on another base than $dir/q8.gguf"
 check "inspect --base tells the two apart" sh -c "$graft inspect $dir/f.gguf --base $dir/q8.gguf | grep -q '^base: *fits the model given, but was trained on another' && $graft inspect $dir/f.gguf --base $model | grep -q '^base: *fits the model given$'"
-refused "with --strict it is refused: train" 1 "was trained on another base" train -m "$dir/q8.gguf" $common -o "$dir/x.gguf" --strict --init-adapter "$dir/f.gguf"
+refused "with --strict it is refused: train" 1 "was trained on another base" train -m "$dir/q8.gguf" $common -o "$dir/x.gguf" -c 128 --strict --init-adapter "$dir/f.gguf"
 refused "with --strict it is refused: eval" 1 "was trained on another base" eval -m "$dir/q8.gguf" --lora "$dir/f.gguf" -d "$dir/data.jsonl" --strict
 
 # ---- numbers that are none ----
