@@ -103,7 +103,7 @@ static void start_round(gr_pool *p)
   pthread_mutex_unlock(&p->mutex);
 }
 
-static int processors(void)
+int gr_pool_processors(void)
 {
 #ifdef __linux__
   cpu_set_t set;
@@ -119,7 +119,7 @@ gr_status gr_pool_create(gr_pool **out, int threads, gr_error *e)
     return gr_fail(e, GR_ERR_USAGE, "%d threads: give 1 to %d, or 0 for one a processor", threads, THREADS_MAX);
   gr_pool *p = gr_calloc(1, sizeof *p);
   if (!p) return gr_fail_memory(e, sizeof *p);
-  p->threads = threads ? threads : processors();
+  p->threads = threads ? threads : gr_pool_processors();
   p->ids = gr_calloc((size_t)p->threads, sizeof *p->ids);
   pthread_mutex_init(&p->mutex, NULL);
   pthread_cond_init(&p->wake, NULL);

@@ -136,12 +136,22 @@ static gr_status add_scaled(gr_cli_model *m, const char *text, gr_error *e)
   return s;
 }
 
+/* Threads that wait for a processor hold up those that have one. */
+static void note_threads(const gr_cli_model *m)
+{
+  int processors = gr_pool_processors();
+  if (m->threads > processors)
+    fprintf(stderr, "note     %lld threads on %d processor%s: this is slower than -t %d, and changes no result\n", (long long)m->threads,
+            processors, processors > 1 ? "s" : "", processors);
+}
+
 gr_status gr_cli_model_open(gr_cli_model *m, gr_error *e)
 {
   if (!m->path) return gr_fail(e, GR_ERR_USAGE, "give the model with -m FILE");
   if (m->threads < 0 || m->threads > 1024)
     return gr_fail(e, GR_ERR_USAGE, "-t takes 0 (one a processor) to 1024 threads, not %lld", (long long)m->threads);
   GR_TRY(open_backends(m, e));
+  note_threads(m);
   GR_TRY(explain_path(m->path, gr_model_open(&m->model, m->path, e), e));
   m->adapters = gr_calloc(m->lora.n + m->lora_scaled.n, sizeof *m->adapters);
   if (!m->adapters) return gr_fail_memory(e, 0);

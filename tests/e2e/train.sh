@@ -286,6 +286,8 @@ took() { "$graft" plan -m "$tiny" -d "$dir/many.jsonl" --val-split 0 -t 1 --json
 one=$(took -c 64 --batch-size 256 --micro-batch-size 8 --num-epochs 1) many=$(took -c 64 --batch-size 1200 --micro-batch-size 1200 --num-epochs 1)
 check "plan: as many tokens take as long, side by side or not ($one s, $many s)" awk "BEGIN { exit !($many < 6 * $one && $one < 6 * $many) }"
 tenth=$(took -c 64 --batch-size 8 --num-epochs 10)
+"$graft" plan -m "$model" $common --max-steps 1 -t 1000 >/dev/null 2>"$dir/err"
+check "more threads than processors: a note" says "^note     1000 threads on [0-9]+ processors?: this is slower than -t [0-9]+, and changes no result"
 check "plan: ten epochs take longer than a few steps" awk "BEGIN { exit !($tenth > 20 * $(took -c 64 --batch-size 8 --max-steps 5)) }"
 (ulimit -v 900000; "$graft" plan -m "$tiny" -d "$dir/many.jsonl" --val-split 0 -c 64 --batch-size 1200 --micro-batch-size 1200 --max-memory 100G -t 1 --json >"$dir/json" 2>"$dir/err")
 check "plan allocates nothing of what it plans" sh -c "grep -q '\"peak_bytes\":' $dir/json"
