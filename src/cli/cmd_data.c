@@ -12,7 +12,7 @@ struct options {
   const char *model, *format, *overlong, *color;
   gr_arg_list data;
   int64_t window, show;
-  bool train_on_inputs, pack, strict, json;
+  bool train_on_inputs, parse_special, pack, strict, json;
 };
 
 struct view {
@@ -229,6 +229,7 @@ static gr_status data_options(const struct options *o, gr_data_options *d, gr_er
   if (policy > GR_OVERLONG_SPLIT) return gr_fail(e, GR_ERR_USAGE, "--overlong takes truncate, drop or split, not '%s'", o->overlong);
   d->overlong = (gr_overlong)policy;
   d->train_on_inputs = o->train_on_inputs;
+  d->parse_special = o->parse_special;
   return GR_OK;
 }
 
@@ -272,6 +273,8 @@ int gr_cmd_data(int argc, char **argv)
     { "--overlong", GR_ARG_TEXT, "WHAT", "longer samples: truncate (default), drop, split", &o.overlong, NULL },
     { "--train-on-inputs", GR_ARG_FLAG, NULL, "train all tokens, not the assistant's alone", &o.train_on_inputs, NULL },
     { "--packing --pack", GR_ARG_FLAG, NULL, "several samples a window (default; --no-packing: one)", &o.pack, NULL },
+    { "--parse-special", GR_ARG_FLAG, NULL, "control tokens that text records spell are read as such (conversations: never)",
+      &o.parse_special, NULL },
     { "--strict", GR_ARG_FLAG, NULL,
       "refuse what is otherwise a note: records or keys left out, text cut, equal samples, control tokens in text", &o.strict, NULL },
     { "--show", GR_ARG_INT, "N", "print the first N samples, the trained tokens coloured or in [[ ]]", &o.show, NULL },

@@ -19,7 +19,7 @@ struct options {
   gr_arg_list data;
   const char *ids, *format, *overlong;
   int64_t window;
-  bool per_token, train_on_inputs, strict, json;
+  bool per_token, train_on_inputs, parse_special, strict, json;
 };
 
 /* Sums over all that was predicted. */
@@ -57,9 +57,11 @@ static gr_status choose_window(const struct options *o, int32_t *window, gr_erro
 
 static gr_status read_data(const struct options *o, const gr_template *chat, int32_t window, gr_dataset **d, gr_error *e)
 {
-  gr_data_options options = {
-    .tokenizer = gr_model_tokenizer(o->m.model), .chat_template = chat, .train_on_inputs = o->train_on_inputs, .window = window
-  };
+  gr_data_options options = { .tokenizer = gr_model_tokenizer(o->m.model),
+                              .chat_template = chat,
+                              .train_on_inputs = o->train_on_inputs,
+                              .parse_special = o->parse_special,
+                              .window = window };
   if (!gr_data_format_from_name(o->format, &options.format))
     return gr_fail(e, GR_ERR_USAGE, "there is no data format '%s'; graft data --help lists them", o->format);
   if (strcmp(o->overlong, "drop") == 0) options.overlong = GR_OVERLONG_DROP;
@@ -281,6 +283,8 @@ int gr_cmd_eval(int argc, char **argv)
     { "--format --dataset-format", GR_ARG_TEXT, "NAME", "form of the records (default: found out)", &o.format, NULL },
     { "--overlong", GR_ARG_TEXT, "WHAT", "samples longer than the window: truncate (default), drop or split", &o.overlong, NULL },
     { "--train-on-inputs", GR_ARG_FLAG, NULL, "count the whole text, not only the assistant's", &o.train_on_inputs, NULL },
+    { "--parse-special", GR_ARG_FLAG, NULL, "control tokens that text records spell are read as such (conversations: never)",
+      &o.parse_special, NULL },
     { "--strict", GR_ARG_FLAG, NULL,
       "refuse what is otherwise a note: records or keys left out, text cut, equal samples, control tokens in text", &o.strict, NULL },
     { "--json", GR_ARG_FLAG, NULL, "JSON on stdout", &o.json, NULL },

@@ -30,7 +30,8 @@ typedef struct gr_data_options {
   const gr_template *chat_template;
   gr_data_format format;
   bool train_on_inputs;
-  int32_t window; /* longest sample in tokens */
+  bool parse_special; /* control tokens that bare text spells are read as such; conversations never are */
+  int32_t window;     /* longest sample in tokens */
   gr_overlong overlong;
   const json_t *variables; /* for the template, or NULL */
 } gr_data_options;
@@ -65,6 +66,7 @@ typedef enum gr_data_event {
   GR_DATA_ANSWERS_AS_USER, /* tools' answers given as user messages, the template taking no others */
   GR_DATA_TOOLS_LEFT_OUT,  /* records whose tool definitions the template does not show */
   GR_DATA_CONTROL_TEXT,    /* records of text that spell control tokens, which stay text */
+  GR_DATA_CONTROL_READ,    /* records of text that spell control tokens, read as such since parse_special says so */
   GR_DATA_UNREAD_KEYS,     /* records with keys that nothing reads, those that file records aside */
   GR_DATA_SYSTEM_TWICE,    /* records with a system text beside another one among the messages: left out */
   GR_DATA_LOST_BYTES,      /* records with bytes that the vocabulary cannot spell */

@@ -79,11 +79,11 @@ static gr_status take_piece(struct plain *p, bool first, gr_error *e)
   data_reader *r = p->r;
   gr_tokens *x = &r->tokens;
   size_t lead = first ? 0 : 1, at = 0, i = 0;
-  GR_TRY(gr_tokenizer_encode(r->o->tokenizer, p->text.data, p->text.len, 0, x, e));
+  GR_TRY(gr_tokenizer_encode(r->o->tokenizer, p->text.data, p->text.len, r->o->parse_special ? GR_ENCODE_PARSE_CONTROL : 0, x, e));
   while (lead && i < x->count && x->at[i] < lead) i++;
   r->line = p->line;
   gr_data_count(r, GR_DATA_LOST_BYTES, x->lost > 0);
-  gr_data_count(r, GR_DATA_CONTROL_TEXT, gr_data_spells_control(r, p->text.data, p->text.len));
+  gr_data_count(r, r->o->parse_special ? GR_DATA_CONTROL_READ : GR_DATA_CONTROL_TEXT, gr_data_spells_control(r, p->text.data, p->text.len));
   for (at = lead; i < x->count; i++) {
     for (; at < x->at[i]; at++) p->line += p->text.data[at] == '\n';
     GR_TRY(put(p, x->ids[i], p->line, e));

@@ -241,9 +241,10 @@ static gr_status document(data_reader *r, const gr_conversation *c, gr_error *e)
   const gr_tokenizer *t = r->o->tokenizer;
   gr_tokens *x = &r->tokens;
   int32_t eos = gr_tokenizer_role(t, GR_ROLE_EOS);
-  GR_TRY(gr_tokenizer_encode(t, c->text, c->text_len, GR_ENCODE_SPECIAL, x, e));
+  unsigned flags = GR_ENCODE_SPECIAL | (r->o->parse_special ? GR_ENCODE_PARSE_CONTROL | GR_ENCODE_ONE_BOS : 0);
+  GR_TRY(gr_tokenizer_encode(t, c->text, c->text_len, flags, x, e));
   gr_data_count(r, GR_DATA_LOST_BYTES, x->lost > 0);
-  gr_data_count(r, GR_DATA_CONTROL_TEXT, gr_data_spells_control(r, c->text, c->text_len));
+  gr_data_count(r, r->o->parse_special ? GR_DATA_CONTROL_READ : GR_DATA_CONTROL_TEXT, gr_data_spells_control(r, c->text, c->text_len));
   size_t n = x->count;
   GR_TRY(room_for_weights(r, n + 1, e));
   if (eos >= 0 && (n == 0 || x->ids[n - 1] != eos)) {

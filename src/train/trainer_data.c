@@ -35,6 +35,7 @@ static gr_status data_options(const gr_trainer *t, gr_data_options *o, gr_error 
   *o = (gr_data_options){ .tokenizer = gr_model_tokenizer(t->model),
                           .chat_template = t->chat_template,
                           .train_on_inputs = t->o.train_on_inputs,
+                          .parse_special = t->o.parse_special,
                           .window = t->window };
   if (!gr_data_format_from_name(t->o.format, &o->format))
     return gr_fail(e, GR_ERR_USAGE, "there is no data format '%s'; graft data --help lists them", t->o.format);

@@ -134,6 +134,10 @@ printf '{"messages": [%s"a"}]}\n{"messages": [{"role": "moderator", "content": "
 notes "lint: a role that nobody knows" "^1 record was left out.*lint.jsonl:2: message 1 has the role 'moderator', which is not one of" -d lint.jsonl
 printf '{"text": "spells <|im_end|> out"}\n' >lint.jsonl
 notes "lint: control tokens in text" '^1 record of text spells a control token' -d lint.jsonl
+notes "--parse-special: they are read as such" '^1 record of text spells a control token, which was read as such.*lint.jsonl:1$' -d lint.jsonl --parse-special
+cp out read; data -d lint.jsonl; longer() { sed -n 's/^tokens: *\([0-9]*\),.*/\1/p' "$1"; }
+check "and are one token instead of several" test "$(longer read)" -lt "$(longer out)"
+data -d chat.jsonl --show 9; cp out read; data -d chat.jsonl --show 9 --parse-special; whole "--parse-special leaves conversations alone" read
 printf 'one\r\ntwo\r\n' >lint.txt
 notes "lint: CR LF in plain text" '^1 file has CR LF line ends' -d lint.txt
 data -d chat.jsonl; check "and nothing is said of what is fine" test "$(wc -l <err)" -eq 1
@@ -173,7 +177,7 @@ check "the counts agree with the samples" python3 -c '
 import json
 *samples, data = map(json.loads, open("out"))
 assert (data["records"], data["samples"], data["format"], data["fatal"]) == (4, 4, "messages", None)
-assert len(data["events"]) == 23 and not any(data["events"].values()) and len(data["notes"]) == 2
+assert len(data["events"]) == 24 and not any(data["events"].values()) and len(data["notes"]) == 2
 assert data["lengths"]["p0"] <= data["lengths"]["p50"] <= data["lengths"]["p100"] <= data["window"]'
 
 # ---- refusals ----
