@@ -7,11 +7,10 @@
 
 static double surprise(const float *logits, int32_t n, int32_t id)
 {
-  float top = logits[0]; /* not in double: gcc 12 for arm64 dies of that loop */
-  double sum = 0;
-  for (int32_t i = 1; i < n; i++) top = fmaxf(top, logits[i]);
-  for (int32_t i = 0; i < n; i++) sum += exp((double)logits[i] - (double)top);
-  return (double)top + log(sum) - (double)logits[id];
+  double top = (double)logits[0], sum = 0;
+  for (int32_t i = 1; i < n; i++) top = fmax(top, (double)logits[i]);
+  for (int32_t i = 0; i < n; i++) sum += exp((double)logits[i] - top);
+  return top + log(sum) - (double)logits[id];
 }
 
 static gr_status score_rows(const float *logits, int32_t vocab, const int32_t *ids, int32_t n, int32_t at, int32_t rows, float *nll,
