@@ -46,7 +46,7 @@ asan ubsan tsan: ## build with a sanitizer into build-NAME and run the quick tes
 	@tools/run-tests build-$@ unit
 
 clean:
-	@rm -rf build build-asan build-ubsan build-tsan build-debug build-fuzz
+	@rm -rf build build-asan build-ubsan build-tsan build-debug build-fuzz build-aarch64
 
 help:
 	@sed -n 's/^\([a-z -]*\):.*## \(.*\)/\1\t\2/p' Makefile
