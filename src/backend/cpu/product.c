@@ -5,6 +5,7 @@
 
 enum {
   CHUNK = 1024, /* of the contraction, at most; multiples of CHUNK_UNIT, which suits every block format */
+  DEEP = 2560,  /* the same along rows of W, where a tile of a few strips is enough: fewer chunks are fewer passes over y */
   CHUNK_UNIT = 256,
   TILE_FLOATS = 160 * 1024, /* 640 KiB of an L2 of 1 or 2 MiB */
   TOKENS = 128,             /* chunk of a contraction over tokens: rows of x and W that stand far apart, one page or more each */
@@ -19,9 +20,9 @@ enum {
 
 _Static_assert((int)CHUNK >= (int)GR_FUSED_DEPTH, "a fused sum is taken in one piece");
 
-static int64_t chunk_of(int64_t depth, bool words)
+static int64_t chunk_of(int64_t depth, int64_t most, bool words)
 {
-  int64_t pieces = gr_ceil_div(depth, words ? 2 * CHUNK : CHUNK);
+  int64_t pieces = gr_ceil_div(depth, words ? 2 * most : most);
   return pieces <= 1 ? gr_max(depth, 1) : gr_ceil_div(gr_ceil_div(depth, pieces), CHUNK_UNIT) * CHUNK_UNIT;
 }
 
@@ -43,7 +44,7 @@ static int64_t tile_cols(int64_t cols, int64_t chunk, int64_t unit)
 size_t gr_cpu_product_scratch(int64_t rows, int64_t cols, int64_t depth, int64_t depth2, bool kept, int threads)
 {
   const int64_t most = TILE_FLOATS > CHUNK * CHUNK_UNIT ? TILE_FLOATS : CHUNK * CHUNK_UNIT;
-  int64_t deepest = gr_min(gr_max(gr_max(depth, depth2), 1), CHUNK), wide = round_up(cols, CHUNK_UNIT);
+  int64_t deepest = gr_min(gr_max(gr_max(depth, depth2), 1), DEEP), wide = round_up(cols, CHUNK_UNIT);
   int64_t thread = gr_min(most, wide * deepest) + (kept ? 0 : GR_CPU_SLICE * rows);
   int64_t spare = gr_ceil_div(rows, 4) * GR_CPU_SPARE;
   int64_t turned = round_up(rows * gr_min(cols, FEW_ROWS), 16);
@@ -58,6 +59,14 @@ static bool over_tokens(const gr_cpu_term *t)
   return t->across && t->x_row == f && t->x_step != f && t->x_step % f == 0;
 }
 
+/* Whether tiles may be as narrow as strips: no block of W and no slice asks for more columns. */
+static bool narrow(const gr_cpu_product *p)
+{
+  bool across = false;
+  for (int i = 0; i < p->terms; i++) across = across || p->term[i].across;
+  return !across && !p->slice;
+}
+
 /* How operands are read changes no bit. In bf16 they are rounded on the way, and so never read where they stand. */
 static void choose_reads(const gr_cpu_product *p, gr_cpu_term *t)
 {
@@ -65,7 +74,7 @@ static void choose_reads(const gr_cpu_product *p, gr_cpu_term *t)
   t->words = t->bf16 && p->isa->words;
   t->w_read = false;
   t->x_read = GR_CPU_X_PACK;
-  t->chunk = over_tokens(t) ? gr_max(1, gr_min(t->depth, TOKENS)) : chunk_of(t->depth, t->words);
+  t->chunk = over_tokens(t) ? gr_max(1, gr_min(t->depth, TOKENS)) : chunk_of(t->depth, narrow(p) ? DEEP : CHUNK, t->words);
   if (t->bf16) return;
   t->x_read = over_tokens(t) ? GR_CPU_X_BY_STEP : GR_CPU_X_PACK;
   if (!over_tokens(t) && t->x_step == f && t->x_row % f == 0 && ((t->x_row % PAGE && p->cols <= FEW_COLS) || p->thin))
@@ -211,7 +220,7 @@ void gr_cpu_group_plan(gr_cpu_product *p, const gr_cpu_isa *isa)
   p->isa = isa;
   p->unit = t->across ? gr_max(UNIT, gr_dtype_get(t->dtype)->block_elems) : UNIT;
   t->words = t->bf16 && isa->words;
-  t->chunk = chunk_of(t->depth, t->words);
+  t->chunk = chunk_of(t->depth, CHUNK, t->words);
   t->x_read = GR_CPU_X_PACK;
   p->widest = gr_min(tile_cols(p->cols, t->chunk, p->unit), GROUP_COLS);
 }

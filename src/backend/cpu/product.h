@@ -14,8 +14,8 @@
  * stay floats, and the rounding alone is done.
  *
  * Bits: an element is a chain of multiply-adds along k within a chunk, and chunk sums are added in order. Chunks follow from the
- * depth (and from whether it counts tokens) alone, so an element's bits depend on its row of x and its column of W, and on nothing else:
- * not on threads, on how many rows there are, where in a block a row stands, or how W is stored. */
+ * depth, the direction and the slice (and from whether the depth counts tokens) alone, so an element's bits depend on its row of x and its
+ * column of W, and on nothing else: not on threads, on how many rows there are, where in a block a row stands, or how W is stored. */
 #ifndef GR_CPU_PRODUCT_H
 #define GR_CPU_PRODUCT_H
 #include "backend/cpu/attention.h"
