@@ -208,7 +208,7 @@ enum {
 /* A tile, the packed rows of one chunk, and the results of one block of rows through the tile. */
 int64_t gr_cpu_group_floats(int64_t cols, int64_t depth)
 {
-  int64_t deepest = gr_min(gr_max(depth, 1), CHUNK), wide = gr_min(round_up(cols, CHUNK_UNIT), GROUP_COLS);
+  int64_t deepest = gr_min(gr_max(depth, 1), DEEP), wide = gr_min(round_up(cols, CHUNK_UNIT), GROUP_COLS);
   int64_t tile = gr_min(gr_max(TILE_FLOATS, CHUNK * CHUNK_UNIT), wide * deepest);
   int64_t packed = GR_CPU_PART * deepest + GR_CPU_PART / BLOCK_ROWS * GR_CPU_SPARE;
   return round_up(tile, 16) + round_up(packed, 16) + BLOCK_MOST * wide;
@@ -220,7 +220,7 @@ void gr_cpu_group_plan(gr_cpu_product *p, const gr_cpu_isa *isa)
   p->isa = isa;
   p->unit = t->across ? gr_max(UNIT, gr_dtype_get(t->dtype)->block_elems) : UNIT;
   t->words = t->bf16 && isa->words;
-  t->chunk = chunk_of(t->depth, CHUNK, t->words);
+  t->chunk = chunk_of(t->depth, narrow(p) ? DEEP : CHUNK, t->words);
   t->x_read = GR_CPU_X_PACK;
   p->widest = gr_min(tile_cols(p->cols, t->chunk, p->unit), GROUP_COLS);
 }
