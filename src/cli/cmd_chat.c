@@ -1,6 +1,8 @@
 /* graft chat: a conversation in the model's own chat template. One turn at a time; what both turns share stays in the cache. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,18 +32,41 @@ struct chat {
   size_t n_ids, cap;
 };
 
+/* Every Ctrl-C is caught. It also puts a byte into a pipe: one that arrives just before a read of the terminal begins would not wake
+ * that read, but what waits on both sees it. */
 static volatile sig_atomic_t interrupted;
+static int wakeup[2] = { -1, -1 };
 static void on_interrupt(int signal_number)
 {
+  int kept = errno;
   (void)signal_number;
   interrupted = 1;
+  if (wakeup[1] >= 0 && write(wakeup[1], "", 1) < 0) errno = kept; /* full: it says so already */
+  errno = kept;
 }
 
-/* Every Ctrl-C is caught, and wakes a read of standard input. */
 static void catch_interrupts(void)
 {
   struct sigaction action = { .sa_handler = on_interrupt };
+  if (pipe(wakeup) != 0) wakeup[0] = wakeup[1] = -1;
+  for (int i = 0; i < 2 && wakeup[i] >= 0; i++) fcntl(wakeup[i], F_SETFL, O_NONBLOCK);
   sigaction(SIGINT, &action, NULL);
+}
+
+/* Forgets what was pressed until now. */
+static void drop_interrupts(void)
+{
+  char bytes[64];
+  while (wakeup[0] >= 0 && read(wakeup[0], bytes, sizeof bytes) > 0) continue;
+  interrupted = 0;
+}
+
+/* Until the terminal, which is read unbuffered, has a line or its end, or Ctrl-C is pressed. */
+static void wait_for_line(void)
+{
+  struct pollfd both[2] = { { .fd = 0, .events = POLLIN }, { .fd = wakeup[0], .events = POLLIN } };
+  while (!interrupted && poll(both, 2, -1) < 0 && errno == EINTR) continue;
+  if (both[1].revents & POLLIN) interrupted = 1;
 }
 
 static bool print_piece(void *ctx, int32_t id, const char *text, size_t n)
@@ -148,10 +173,11 @@ static bool is(const char *line, size_t n, const char *word) { return strlen(wor
 static gr_status read_line(bool terminal, char **line, size_t *cap, size_t *n, gr_error *e)
 {
   for (int tries = 0;; tries++) {
-    interrupted = 0;
+    drop_interrupts();
     if (terminal) fputs("> ", stderr);
+    if (terminal) wait_for_line();
     errno = 0;
-    ssize_t got = getline(line, cap, stdin);
+    ssize_t got = terminal && interrupted ? -1 : getline(line, cap, stdin);
     bool woken = got <= 0 && interrupted;
     *n = got > 0 ? (size_t)got : 0;
     if (got <= 0 && ferror(stdin) && !woken) return gr_fail_errno(e, errno, "read", "standard input");
@@ -171,6 +197,7 @@ static gr_status talk(struct chat *c, gr_error *e)
     return GR_OK;
   }
   bool terminal = isatty(0);
+  if (terminal) setvbuf(stdin, NULL, _IONBF, 0); /* nothing may wait where poll does not look */
   if (terminal) fprintf(stderr, "Ctrl-D or /exit ends the conversation, Ctrl-C an answer; /clear begins anew.\n");
   char *line = NULL;
   size_t cap = 0, n = 0;
