@@ -47,7 +47,7 @@ static void on_interrupt(int signal_number)
 
 static void catch_interrupts(void)
 {
-  struct sigaction action = { .sa_handler = on_interrupt };
+  struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART }; /* a write that it breaks off would lose text */
   if (pipe(wakeup) != 0) wakeup[0] = wakeup[1] = -1;
   for (int i = 0; i < 2 && wakeup[i] >= 0; i++) fcntl(wakeup[i], F_SETFL, O_NONBLOCK);
   sigaction(SIGINT, &action, NULL);
@@ -61,7 +61,7 @@ static void drop_interrupts(void)
   interrupted = 0;
 }
 
-/* Until the terminal, which is read unbuffered, has a line or its end, or Ctrl-C is pressed. */
+/* Until standard input, which is read unbuffered, has a line or its end, or Ctrl-C is pressed. */
 static void wait_for_line(void)
 {
   struct pollfd both[2] = { { .fd = 0, .events = POLLIN }, { .fd = wakeup[0], .events = POLLIN } };
@@ -175,9 +175,9 @@ static gr_status read_line(bool terminal, char **line, size_t *cap, size_t *n, g
   for (int tries = 0;; tries++) {
     drop_interrupts();
     if (terminal) fputs("> ", stderr);
-    if (terminal) wait_for_line();
+    wait_for_line();
     errno = 0;
-    ssize_t got = terminal && interrupted ? -1 : getline(line, cap, stdin);
+    ssize_t got = interrupted ? -1 : getline(line, cap, stdin);
     bool woken = got <= 0 && interrupted;
     *n = got > 0 ? (size_t)got : 0;
     if (got <= 0 && ferror(stdin) && !woken) return gr_fail_errno(e, errno, "read", "standard input");
@@ -197,7 +197,7 @@ static gr_status talk(struct chat *c, gr_error *e)
     return GR_OK;
   }
   bool terminal = isatty(0);
-  if (terminal) setvbuf(stdin, NULL, _IONBF, 0); /* nothing may wait where poll does not look */
+  setvbuf(stdin, NULL, _IONBF, 0); /* nothing may wait where poll does not look */
   if (terminal) fprintf(stderr, "Ctrl-D or /exit ends the conversation, Ctrl-C an answer; /clear begins anew.\n");
   char *line = NULL;
   size_t cap = 0, n = 0;
