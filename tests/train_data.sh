@@ -1,4 +1,5 @@
 # Sourced by the scripts that train: small data of our own, and what they share. $1 is the build folder.
+set -- "$(cd "$1" && pwd)" # whole: some scripts go elsewhere
 graft=$1/graft
 here=$(cd "$(dirname "$0")/../.." && pwd)
 golden=$here/tests/golden
@@ -21,6 +22,8 @@ refused() {
   if [ $rc -eq "$status" ] && [ "$(wc -l <"$dir/sentence")" -eq 1 ] && grep -aEq -- "$pattern" "$dir/sentence"; then ok "$name"
   else not_ok "$name" "exit $rc, wanted $status and /$pattern/" "$(tail -n 3 "$dir/err")"; fi
 }
+# until_saved NAME PID: until the run has a checkpoint, whichever: the oldest go, so that a certain one may never be seen
+until_saved() { while ! ls "$dir/$1".step-*.checkpoint >/dev/null 2>&1 && kill -0 "$2" 2>/dev/null; do :; done; }
 cat >"$dir/data.jsonl" <<'END'
 {"text": "the cat sat on the mat and then it ran away from here."}
 {"text": "a dog barks at the moon in the middle of the night."}

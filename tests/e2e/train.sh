@@ -55,7 +55,7 @@ refused "--resume of another run's adapter is refused, naming what differs" 1 "a
 
 options="-m $model $common -o $dir/c.gguf --max-steps 600 --save-steps 10 -t 2"
 "$graft" train $options >/dev/null 2>"$dir/first" & pid=$!
-while [ ! -e "$dir/c.step-000010.checkpoint" ] && kill -0 $pid 2>/dev/null; do sleep 0.02; done
+until_saved c $pid
 refused "two runs into one output: the second is refused" 1 "another process is training into .*c.gguf" train $options --overwrite
 kill -INT $pid; wait $pid; rc=$?
 check "Ctrl-C: exit 1, saved, and how to go on" sh -c "test $rc -eq 1 && grep -aq 'stopped after step [0-9]* of 600 and saved' $dir/first && grep -aq '^go on    graft train .*--resume' $dir/first"
@@ -215,35 +215,40 @@ rm -rf "$dir"/base.* "$dir"/own.* "$dir"/conf.* "$dir"/side.* "$dir"/fifo.* "$di
 
 # ---- signals, pipes, leftovers ----
 (trap '' HUP; exec "$graft" train -m "$model" $common -o "$dir/hup.gguf" --max-steps 150 --save-steps 10 -t 2 >/dev/null 2>"$dir/err") & pid=$!
-while [ ! -e "$dir/hup.step-000010.checkpoint" ] && kill -0 $pid 2>/dev/null; do sleep 0.02; done
+until_saved hup $pid
 kill -HUP $pid; wait $pid; rc=$?
 check "a run begun under nohup goes on when the terminal goes" test $rc -eq 0 -a -f "$dir/hup.gguf"
 "$graft" train -m "$model" $common -o "$dir/pipe.gguf" --max-steps 6 --json 2>"$dir/err" | head -n 1 >/dev/null
 check "nor does it end because nobody reads its events" test -f "$dir/pipe.gguf"
-"$graft" train -m "$model" $common -o "$dir/k.gguf" --max-steps 400 --save-steps 5 --save-total-limit 3 -t 2 >/dev/null 2>&1 & pid=$!
-while [ ! -e "$dir/k.step-000015.checkpoint" ] && kill -0 $pid 2>/dev/null; do sleep 0.02; done
+"$graft" train -m "$model" $common -o "$dir/k.gguf" --max-steps 1500 --save-steps 5 --save-total-limit 3 -t 2 >/dev/null 2>&1 & pid=$!
+while [ "$(ls "$dir" | grep -c '^k.step-.*checkpoint$')" -lt 2 ] && kill -0 $pid 2>/dev/null; do :; done
 kill -KILL $pid; wait $pid 2>/dev/null
 check "a killed run leaves its lock and checkpoints" sh -c "test -f $dir/k.lock && test $(ls "$dir" | grep -c '^k.step-') -ge 2"
 newest=$(ls "$dir"/k.step-*.checkpoint | tail -n 1) before=$(ls "$dir"/k.step-*.checkpoint | tail -n 2 | head -n 1 | sed 's/.*step-0*\([0-9]*\).checkpoint/\1/')
 head -c 3000 "$newest" >"$dir/cut"; mv "$dir/cut" "$newest"
-again="train -m $model $common -o $dir/k.gguf --max-steps 400 --save-steps 5 --save-total-limit 3"
+again="train -m $model $common -o $dir/k.gguf --max-steps 1500 --save-steps 5 --save-total-limit 3"
 refused "a truncated checkpoint: what to do" 1 "$(basename "$newest").*; delete .*$(basename "$newest"), and --resume goes on from the checkpoint of step $before" $again --resume
 rm "$newest"
 "$graft" $again --resume >/dev/null 2>"$dir/err"
-check "and that does, whoever held the lock" sh -c "grep -aq 'after step $before of 400' $dir/err && test -f $dir/k.gguf && ! test -e $dir/k.lock"
-"$graft" train -m "$model" $common -o "$dir/q.gguf" --max-steps 400 --save-steps 5 -t 2 --overwrite >/dev/null 2>"$dir/first" & pid=$!
-while [ ! -e "$dir/q.step-000005.checkpoint" ] && kill -0 $pid 2>/dev/null; do sleep 0.02; done
+check "and that does, whoever held the lock" sh -c "grep -aq 'after step $before of 1500' $dir/err && test -f $dir/k.gguf && ! test -e $dir/k.lock"
+"$graft" train -m "$model" $common -o "$dir/q.gguf" --max-steps 1000000 --save-steps 5 -t 2 --overwrite >/dev/null 2>"$dir/first" & pid=$!
+until_saved q $pid
 kill -TERM $pid; wait $pid
 check "how to go on does not say --overwrite" sh -c "grep -a '^go on ' $dir/first | grep -qv -e --overwrite"
 check "nor does the config that repeats the run" grep -q '^overwrite: false$' "$dir/q.yaml"
 cp "$dir/a.gguf" "$dir/early.gguf"
-"$graft" train -m "$model" $common --val-split 0 -o "$dir/early.gguf" --max-steps 400 -t 2 --overwrite >/dev/null 2>"$dir/first" & pid=$!
-while [ ! -e "$dir/early.lock" ] && kill -0 $pid 2>/dev/null; do :; done
-kill -TERM $pid; wait $pid
-if ls "$dir"/early.step-* >/dev/null 2>&1; then ok "stopped before there was anything to save # skip it was not stopped early enough"
-else check "stopped before there was anything to save: the same command begins anew" sh -c "grep -a '^go on ' $dir/first | grep -e --overwrite | grep -qv -e --resume && cmp -s $dir/a.gguf $dir/early.gguf"; fi
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do # until the stop comes before the first step
+  rm -f "$dir"/early.step-*
+  "$graft" train -m "$model" $common --val-split 0 -o "$dir/early.gguf" --max-steps 1000000 -t 2 --overwrite >/dev/null 2>"$dir/first" & pid=$!
+  while [ ! -e "$dir/early.lock" ] && kill -0 $pid 2>/dev/null; do :; done
+  kill -TERM $pid; wait $pid
+  ls "$dir"/early.step-* >/dev/null 2>&1 || break
+done
+check "stopped before there was anything to save: the same command begins anew" sh -c "grep -a '^go on ' $dir/first | grep -e --overwrite | grep -qv -e --resume && cmp -s $dir/a.gguf $dir/early.gguf"
 printf 'overwrite: true\n' >"$dir/over.yaml"
-"$graft" train --config "$dir/over.yaml" -m "$model" $common -o "$dir/q.gguf" --max-steps 400 --save-steps 5 --resume >/dev/null 2>"$dir/err"
+"$graft" train --config "$dir/over.yaml" -m "$model" $common -o "$dir/q.gguf" --max-steps 1000000 --save-steps 5 --resume >/dev/null 2>"$dir/err" & pid=$!
+while ! says "resumed from" && kill -0 $pid 2>/dev/null; do sleep 0.02; done
+kill -KILL $pid; wait $pid 2>/dev/null
 check "--resume wins over a config that overwrites" says "resumed from"
 cp "$dir/data.jsonl" "$dir/$(printf 'd\351.jsonl')"; echo '{"text": ""}' >>"$dir/$(printf 'd\351.jsonl')"
 "$graft" train -m "$model" -d "$dir/$(printf 'd\351.jsonl')" -c 64 -o "$dir/u.gguf" --max-steps 1 --json >"$dir/json" 2>"$dir/err"
