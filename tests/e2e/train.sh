@@ -294,8 +294,10 @@ tenth=$(took -c 64 --batch-size 8 --num-epochs 10)
 "$graft" plan -m "$model" $common --max-steps 1 -t 1000 >/dev/null 2>"$dir/err"
 check "more threads than processors: a note" says "^note     1000 threads on [0-9]+ processors?: this is slower than -t [0-9]+, and changes no result"
 check "plan: ten epochs take longer than a few steps" awk "BEGIN { exit !($tenth > 20 * $(took -c 64 --batch-size 8 --max-steps 5)) }"
-(ulimit -v 900000; "$graft" plan -m "$tiny" -d "$dir/many.jsonl" --val-split 0 -c 64 --batch-size 1200 --micro-batch-size 1200 --max-memory 100G -t 1 --json >"$dir/json" 2>"$dir/err")
-check "plan allocates nothing of what it plans" sh -c "grep -q '\"peak_bytes\":' $dir/json"
+if ! grep -q "^GR_SANITIZE:.*=." "$1/CMakeCache.txt"; then # a sanitizer takes more addresses than any limit
+  (ulimit -v 900000; "$graft" plan -m "$tiny" -d "$dir/many.jsonl" --val-split 0 -c 64 --batch-size 1200 --micro-batch-size 1200 --max-memory 100G -t 1 --json >"$dir/json" 2>"$dir/err")
+  check "plan allocates nothing of what it plans" sh -c "grep -q '\"peak_bytes\":' $dir/json"
+fi
 refused "plan refuses what cannot fit, and says the limit as it was typed" 1 "needs [0-9]+ MB and --max-memory 1M allows 1.0 MB" plan -m "$model" $common --max-memory 1M
 refused "a size that is none is refused before anything is opened" 2 "a size is a number with K, M, G or T.*'much'" plan -m /nowhere.gguf $common --max-memory much
 refused "the reference is no backend for runs" 2 "ref is the slow double reference.*--allow-ref" train -m "$model" $common -b ref -o "$dir/x.gguf"
