@@ -125,3 +125,9 @@ gr_tolerance gr_optest_allowed(const gr_case *c, const gr_kernel_row *row)
   if (!row->bf16) return c->tolerance;
   return (gr_tolerance){ .norm = 1.2e-2, .max = 0.1, .seen = 9e-3, .defect = 3.5e-2, .floor = c->tolerance.floor };
 }
+
+void gr_optest_judge_tower(const gr_kernel_row *row, gr_diff *d)
+{
+  double off = fabs(d->got - d->want), self = fabs(d->want);
+  if (row->bf16 && !d->fault && off <= 1.2e-2 * self) d->max = fmin(d->max, off / self);
+}

@@ -116,6 +116,9 @@ gr_status gr_compare_slices(const gr_op_call *call, gr_case_slice *slice, int ou
 
 /* What a row may be off on a case: the case's tolerance, or that of bf16. */
 gr_tolerance gr_optest_allowed(const gr_case *c, const gr_kernel_row *row);
+/* Rounded operands move an element by a share of itself: one that towers over the rms (the label's row of a gradient over 248,320 words)
+ * is judged by itself. The norm is judged as ever. */
+void gr_optest_judge_tower(const gr_kernel_row *row, gr_diff *d);
 
 /* ---- report.c ---- */
 

@@ -212,14 +212,6 @@ static gr_status slices_right(const test_case *k, const gr_kernel_row *row, int 
   return GR_OK;
 }
 
-/* Rounded operands move an element by a share of itself: one that towers over the rms (the label's row of a gradient over 248,320 words)
- * is judged by itself. The norm is judged as ever. */
-static void judge_tower(const gr_kernel_row *row, const gr_tolerance *allowed, gr_diff *d)
-{
-  double off = fabs(d->got - d->want), self = fabs(d->want);
-  if (row->bf16 && !d->fault && off <= allowed->norm * self) d->max = fmin(d->max, off / self);
-}
-
 /* The first run's outputs against the truth. */
 static gr_status judge(const test_case *k, const gr_kernel_row *row, int i, const gr_array *y, bool *zero, gr_error *e)
 {
@@ -227,7 +219,7 @@ static gr_status judge(const test_case *k, const gr_kernel_row *row, int i, cons
   bool right = true;
   const gr_tolerance *allowed = &k->allowed;
   gr_diff d = gr_compare(y, &k->truth[i], allowed->floor);
-  judge_tower(row, allowed, &d);
+  gr_optest_judge_tower(row, &d);
   *zero = *zero && d.zero;
   k->t->o->checks++;
   k->row->checks++;
