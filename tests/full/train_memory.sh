@@ -52,7 +52,7 @@ planned "a window of 1024" $((200 * M)) $text -c 1024 --gradient-checkpointing o
 planned "four windows of 256 at once" $((200 * M)) $text -c 256 --batch-size 4 --micro-batch-size 4 -t 2
 planned "four samples at once, one of them long" $((200 * M)) -d "$dir/uneven.jsonl" -c 512 --no-packing --val-split 0 --num-epochs 1 --batch-size 4 --micro-batch-size 4 -t 2
 planned "a rank of 64, nothing held out" $((200 * M)) $text -c 256 --lora-r 64 --val-split 0 --gradient-checkpointing on -t 2
-planned "300,000 short samples" 0 -d "$dir/many.jsonl" --max-steps 1 --batch-size 1 -c 128 --no-packing --val-split 0 --lora-r 8 -t 2
+planned "300,000 short samples" 0 -d "$dir/many.jsonl" --max-steps 30 --batch-size 1 -c 128 --no-packing --val-split 0 --lora-r 8 -t 2
 planned "another file held out" 0 $text -c 128 --gradient-checkpointing on --val-file "$dir/long.jsonl" -t 2
 
 # ---- resuming ----
