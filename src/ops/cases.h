@@ -50,6 +50,9 @@ typedef struct gr_tolerance {
   /* Where the truth is 0 the result must be exactly 0; unless this is set, for results that are a difference of two sums which meet
    * only up to rounding. Errors are then relative to the rms of the truth or to this, whichever is larger. */
   double floor;
+  /* An element that is off by no more than this share of itself does not count for max: rounded operands move an element so, and one may
+   * tower over the rms (the label's row of a gradient over 248,320 words). 0: every element counts. */
+  double share;
 } gr_tolerance;
 
 enum {

@@ -20,23 +20,23 @@ typedef struct sums {
   int64_t n;
 } sums;
 
-static void compare_one(gr_diff *d, sums *s, const gr_array *got, const gr_array *want, const int64_t at[GR_DIMS], double floor)
+static void compare_one(gr_diff *d, sums *s, const gr_array *got, const gr_array *want, const int64_t at[GR_DIMS], const gr_tolerance *t)
 {
   double g = gr_array_get(got, at[0], at[1], at[2], at[3]), w = gr_array_get(want, at[0], at[1], at[2], at[3]);
-  const char *fault = fault_of(g, w, floor);
-  double difference = isinf(w) ? 0 : fabs(g - w);
+  const char *fault = fault_of(g, w, t->floor);
+  double difference = isinf(w) ? 0 : fabs(g - w), counted = difference <= t->share * fabs(w) ? 0 : difference;
   if (!isinf(w)) {
     s->difference += difference * difference;
     s->truth += w * w;
     s->n++;
   }
   d->zero = d->zero && (w == 0 || isinf(w)); /* a log-sum-exp over nothing is -inf */
-  if ((fault && !d->fault) || (!d->fault && difference > s->worst)) {
+  if ((fault && !d->fault) || (!d->fault && counted > s->worst)) {
     d->got = g, d->want = w;
     memcpy(d->at, at, sizeof d->at);
   }
   if (fault && !d->fault) d->fault = fault;
-  if (difference > s->worst) s->worst = difference;
+  if (counted > s->worst) s->worst = counted;
 }
 
 /* The errors that sums amount to, relative to the truth or the floor. */
@@ -60,13 +60,13 @@ static bool next_element(int64_t at[GR_DIMS], const int64_t ne[GR_DIMS])
   return false;
 }
 
-gr_diff gr_compare(const gr_array *got, const gr_array *want, double floor)
+gr_diff gr_compare(const gr_array *got, const gr_array *want, const gr_tolerance *t)
 {
   gr_diff d = { .zero = true, .elements = gr_array_count(want) };
   sums s = { 0 };
   int64_t at[GR_DIMS] = { 0 };
-  for (bool more = d.elements > 0; more; more = next_element(at, want->ne)) compare_one(&d, &s, got, want, at, floor);
-  finish(&d, &s, floor);
+  for (bool more = d.elements > 0; more; more = next_element(at, want->ne)) compare_one(&d, &s, got, want, at, t);
+  finish(&d, &s, t->floor);
   return d;
 }
 
@@ -86,8 +86,8 @@ static int64_t count_slices(const gr_op_call *call, gr_case_slice *slice, int ou
   return count;
 }
 
-gr_status gr_compare_slices(const gr_op_call *call, gr_case_slice *slice, int out, const gr_array *got, const gr_array *want, double floor,
-                            gr_diff *worst, int64_t *number, gr_error *e)
+gr_status gr_compare_slices(const gr_op_call *call, gr_case_slice *slice, int out, const gr_array *got, const gr_array *want,
+                            const gr_tolerance *t, gr_diff *worst, int64_t *number, gr_error *e)
 {
   int64_t count = count_slices(call, slice, out, want), at[GR_DIMS] = { 0 };
   *worst = (gr_diff){ .zero = true };
@@ -98,12 +98,12 @@ gr_status gr_compare_slices(const gr_op_call *call, gr_case_slice *slice, int ou
   for (int64_t i = 0; i < count; i++) s[i].diff.zero = true;
   for (bool more = true; more; more = next_element(at, want->ne)) {
     int64_t n = slice(call, out, at);
-    if (n >= 0) compare_one(&s[n].diff, &s[n].sums, got, want, at, floor);
+    if (n >= 0) compare_one(&s[n].diff, &s[n].sums, got, want, at, t);
   }
   for (int64_t i = 0; i < count; i++) {
     gr_diff *d = &s[i].diff;
     if (!s[i].sums.n) continue;
-    finish(d, &s[i].sums, floor);
+    finish(d, &s[i].sums, t->floor);
     if (d->zero && s[i].sums.worst > 0 && !d->fault) d->fault = "of a slice that must be exactly 0";
     double max = fmax(worst->max, d->max);
     bool farther = *number < 0 || (d->fault && !worst->fault) || (!worst->fault && d->norm > worst->norm);
@@ -123,11 +123,5 @@ gr_status gr_compare_slices(const gr_op_call *call, gr_case_slice *slice, int ou
 gr_tolerance gr_optest_allowed(const gr_case *c, const gr_kernel_row *row)
 {
   if (!row->bf16) return c->tolerance;
-  return (gr_tolerance){ .norm = 1.2e-2, .max = 0.1, .seen = 9e-3, .defect = 3.5e-2, .floor = c->tolerance.floor };
-}
-
-void gr_optest_judge_tower(const gr_kernel_row *row, gr_diff *d)
-{
-  double off = fabs(d->got - d->want), self = fabs(d->want);
-  if (row->bf16 && !d->fault && off <= 1.2e-2 * self) d->max = fmin(d->max, off / self);
+  return (gr_tolerance){ .norm = 1.2e-2, .max = 0.1, .seen = 9e-3, .defect = 3.5e-2, .floor = c->tolerance.floor, .share = 1.2e-2 };
 }

@@ -107,18 +107,15 @@ typedef struct gr_diff {
   double got, want; /* at the fault, or where they differ most */
 } gr_diff;
 
-/* floor: that of gr_tolerance. */
-gr_diff gr_compare(const gr_array *got, const gr_array *want, double floor);
+/* Of t, floor and share say what is compared; whether that is too much is for the caller to say. */
+gr_diff gr_compare(const gr_array *got, const gr_array *want, const gr_tolerance *t);
 /* The same for each slice of output `out` by itself: those that are farthest off, *number being the slice that has the largest norm or the
  * first fault. -1: there are no slices. */
-gr_status gr_compare_slices(const gr_op_call *call, gr_case_slice *slice, int out, const gr_array *got, const gr_array *want, double floor,
-                            gr_diff *worst, int64_t *number, gr_error *e);
+gr_status gr_compare_slices(const gr_op_call *call, gr_case_slice *slice, int out, const gr_array *got, const gr_array *want,
+                            const gr_tolerance *t, gr_diff *worst, int64_t *number, gr_error *e);
 
 /* What a row may be off on a case: the case's tolerance, or that of bf16. */
 gr_tolerance gr_optest_allowed(const gr_case *c, const gr_kernel_row *row);
-/* Rounded operands move an element by a share of itself: one that towers over the rms (the label's row of a gradient over 248,320 words)
- * is judged by itself. The norm is judged as ever. */
-void gr_optest_judge_tower(const gr_kernel_row *row, gr_diff *d);
 
 /* ---- report.c ---- */
 
