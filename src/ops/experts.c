@@ -88,3 +88,11 @@ double gr_experts_bytes(const gr_array *w, const gr_array *ids)
   int64_t pairs = gr_array_count(ids), experts = w->ne[2] < pairs ? w->ne[2] : pairs;
   return (double)gr_row_bytes(w->dtype, w->ne[0]) * (double)w->ne[1] * (double)experts;
 }
+
+void gr_experts_cost(const gr_op_call *c, gr_cost *k)
+{
+  const gr_array *w = &c->in[0], *ids = &c->in[GR_EXPERTS_IDS];
+  *k = (gr_cost){ .flops = 2.0 * (double)w->ne[0] * (double)w->ne[1] * (double)gr_array_count(ids),
+                  .bytes_read = gr_experts_bytes(w, ids) + 4 * (double)gr_array_count(&c->in[1]) + 8 * (double)gr_array_count(ids),
+                  .bytes_written = 4 * (double)gr_array_count(&c->out[0]) };
+}

@@ -33,6 +33,8 @@ void gr_experts_group(const gr_array *ids, const gr_array *perm, const gr_array 
 bool gr_experts_grouped(const gr_op_call *c);
 /* Bytes of the matrices that can be touched: all of w, or one a pair when there are fewer pairs. */
 double gr_experts_bytes(const gr_array *w, const gr_array *ids);
+/* Of matmul_id and of its gradient: a product a pair, either way through the stack. */
+void gr_experts_cost(const gr_op_call *c, gr_cost *k);
 
 /* ---- cases ---- */
 

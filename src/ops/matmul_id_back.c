@@ -48,14 +48,6 @@ static void reference(const gr_op_call *c)
   gr_free(row);
 }
 
-static void cost(const gr_op_call *c, gr_cost *k)
-{
-  const gr_array *w = &c->in[0], *ids = &c->in[GR_EXPERTS_IDS];
-  *k = (gr_cost){ .flops = 2.0 * (double)w->ne[0] * (double)w->ne[1] * (double)gr_array_count(ids),
-                  .bytes_read = gr_experts_bytes(w, ids) + 4 * (double)gr_array_count(&c->in[1]) + 8 * (double)gr_array_count(ids),
-                  .bytes_written = 4 * (double)gr_array_count(&c->out[0]) };
-}
-
 /* ---- cases ---- */
 
 static void fit(gr_case *c, const gr_experts_shape *x)
@@ -101,6 +93,6 @@ const gr_op gr_op_matmul_id_back = {
   .params_bytes = sizeof(struct gr_slots_params),
   .infer = infer,
   .reference = reference,
-  .cost = cost,
+  .cost = gr_experts_cost,
   .cases = cases,
 };
