@@ -17,14 +17,10 @@ static gr_status record_step(gr_train_command *c, gr_recorder *r, gr_error *e)
   gr_train_view view;
   gr_train_view_open(&view, c);
   GR_TRY(gr_train_command_open(c, e));
-  const gr_trainer_setup setup = { .options = &c->o,
-                                   .model = c->m.model,
-                                   .backends = c->m.backends,
-                                   .n_backends = c->m.n_backends,
-                                   .pool = c->m.pool,
-                                   .plan_only = true,
-                                   .on_event = on_event,
-                                   .ctx = &view };
+  gr_trainer_setup setup = gr_train_command_setup(c);
+  setup.plan_only = true;
+  setup.on_event = on_event;
+  setup.ctx = &view;
   gr_trainer *t = NULL;
   GR_TRY(gr_trainer_open(&t, &setup, e));
   gr_plan_watch(gr_trainer_plan_of(t), gr_recorder_watch, r);

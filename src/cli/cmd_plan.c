@@ -104,14 +104,10 @@ static gr_status run(gr_train_command *c, struct report *r, gr_error *e)
 {
   gr_train_view_open(&r->view, c);
   GR_TRY(gr_train_command_open(c, e));
-  const gr_trainer_setup setup = { .options = &c->o,
-                                   .model = c->m.model,
-                                   .backends = c->m.backends,
-                                   .n_backends = c->m.n_backends,
-                                   .pool = c->m.pool,
-                                   .plan_only = true,
-                                   .on_event = on_event,
-                                   .ctx = r };
+  gr_trainer_setup setup = gr_train_command_setup(c);
+  setup.plan_only = true;
+  setup.on_event = on_event;
+  setup.ctx = r;
   const char *wanted = c->m.backends[0]->ops->name;
   gr_trainer *t = NULL;
   GR_TRY(gr_trainer_open(&t, &setup, e));

@@ -82,14 +82,10 @@ static gr_status run(gr_train_command *c, gr_error *e)
   gr_train_view view;
   gr_train_view_open(&view, c);
   GR_TRY(gr_train_command_open(c, e));
-  const gr_trainer_setup setup = { .options = &c->o,
-                                   .model = c->m.model,
-                                   .backends = c->m.backends,
-                                   .n_backends = c->m.n_backends,
-                                   .pool = c->m.pool,
-                                   .on_event = gr_train_view_event,
-                                   .stop = stop_asked,
-                                   .ctx = &view };
+  gr_trainer_setup setup = gr_train_command_setup(c);
+  setup.on_event = gr_train_view_event;
+  setup.stop = stop_asked;
+  setup.ctx = &view;
   gr_trainer *t = NULL;
   GR_TRY(gr_trainer_open(&t, &setup, e));
   gr_status s = gr_trainer_run(t, e);

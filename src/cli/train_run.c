@@ -101,6 +101,13 @@ gr_status gr_train_command_open(gr_train_command *c, gr_error *e)
   return gr_cli_model_open(&c->m, e);
 }
 
+gr_trainer_setup gr_train_command_setup(const gr_train_command *c)
+{
+  return (gr_trainer_setup){
+    .options = &c->o, .model = c->m.model, .backends = c->m.backends, .n_backends = c->m.n_backends, .pool = c->m.pool
+  };
+}
+
 void gr_train_command_free(gr_train_command *c)
 {
   gr_cli_model_close(&c->m);

@@ -1,4 +1,4 @@
-/* What `graft train` and `graft plan` share: options from flags and config, and the view of a run's events. */
+/* What `graft train`, `graft plan` and `graft ops record` share: options from flags and config, and the view of a run's events. */
 #ifndef GR_CLI_TRAIN_RUN_H
 #define GR_CLI_TRAIN_RUN_H
 #include "cli/cli.h"
@@ -17,6 +17,8 @@ gr_status gr_train_command_parse(gr_train_command *c, int argc, char **argv, gr_
 void gr_train_command_help(const char *usage);
 /* Opens the model that the options name. */
 gr_status gr_train_command_open(gr_train_command *c, gr_error *e);
+/* What a trainer needs of an opened command; events, ctx and all else are for the caller to set. */
+gr_trainer_setup gr_train_command_setup(const gr_train_command *c);
 void gr_train_command_free(gr_train_command *c);
 
 /* ---- view ---- */
