@@ -24,6 +24,8 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from gguf import GGUFValueType as V
 
+from tap import Tap
+
 HOME = Path(__file__).resolve().parent.parent
 SHARED = HOME.parent / "shared" / "data" / "models"
 RANDOM_FILES = 200
@@ -41,16 +43,6 @@ FLOATS = struct.pack("<8f", 0.5, -1.25, 3.0, 0, 1e-20, 7, 65504, -0.0) + bytes(9
 TENSORS = [("norm.weight", Type.F32, [8]), ("half.weight", Type.F16, [8, 5]), ("blk.0.q8.weight", Type.Q8_0, [32, 3]),
            ("blk.0.q4.weight", Type.Q4_0, [64, 2]), ("blk.0.q4k.weight", Type.Q4_K, [256]), ("exps.weight", Type.F32, [4, 2, 3]),
            ("four.weight", Type.BF16, [3, 1, 2, 2]), ("ids", Type.I32, [5]), ("scalar", Type.F32, [])]
-
-
-class Tap:
-    def __init__(self):
-        self.failed = self.ran = 0
-
-    def check(self, good, name):
-        self.ran += 1
-        self.failed += not good
-        print(f"{'ok' if good else 'not ok'} {self.ran} - {name}", flush=True)
 
 
 def run(tool, *args):

@@ -24,6 +24,7 @@ import decode_gguf
 import gguf_export as export
 import make_golden
 from golden_cases import CASES
+from tap import Tap
 
 ROOT = Path(__file__).resolve().parent.parent
 DOC = ROOT / "docs" / "quantized-gradients.md"
@@ -36,16 +37,6 @@ WIDE = dict(hidden_size=256, num_attention_heads=4, head_dim=64, intermediate_si
 EPSILON = 1e-6  # relative, of a gradient as a whole: a handful of float epsilons
 EXACT = 1e-4    # between ours and PyTorch's in double precision, as in test_golden
 DRIFT = 0.02    # of what the document says, on another machine
-
-
-class Tap:
-    def __init__(self):
-        self.failed = self.ran = 0
-
-    def check(self, good, name):
-        self.ran += 1
-        self.failed += not good
-        print(f"{'ok' if good else 'not ok'} {self.ran} - {name}", flush=True)
 
 
 def widened(name):

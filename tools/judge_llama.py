@@ -27,6 +27,8 @@ import numpy as np
 
 import decode_gguf
 
+from tap import Tap
+
 HOME = Path(__file__).resolve().parent.parent
 GOLDEN = HOME / "tests" / "golden"
 SHARED = HOME.parent / "shared" / "data" / "models"
@@ -75,16 +77,6 @@ COARSE = {"gemma3": 4e-3}
 
 def tolerance_of(model):
     return next((bound for family, bound in COARSE.items() if Path(model).name.startswith(family)), TOLERANCE)
-
-
-class Tap:
-    def __init__(self):
-        self.failed = self.ran = 0
-
-    def check(self, good, name):
-        self.ran += 1
-        self.failed += not good
-        print(f"{'ok' if good else 'not ok'} {self.ran} - {name}", flush=True)
 
 
 def fetched(name):

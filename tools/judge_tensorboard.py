@@ -24,20 +24,12 @@ import numpy as np
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
+from tap import Tap
+
 HOME = Path(__file__).resolve().parent.parent
 TAGS = {"step": {"train/loss": "loss", "train/learning_rate": "lr", "train/grad_norm": "grad_norm", "train/tokens_per_second": "tok_s", "train/epoch": "epoch"},
         "eval": {"eval/loss": "loss", "eval/improvement": "improvement"}}
 STEPS = 12
-
-
-class Tap:
-    def __init__(self):
-        self.failed = self.ran = 0
-
-    def check(self, good, name):
-        self.ran += 1
-        self.failed += not good
-        print(f"{'ok' if good else 'not ok'} {self.ran} - {name}", flush=True)
 
 
 def command(build, folder):
