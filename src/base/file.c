@@ -12,6 +12,11 @@
 
 #include "base/alloc.h"
 
+static gr_status fail_folder(const char *verb, const char *path, gr_error *e)
+{
+  return gr_fail(e, GR_ERR_IO, "cannot %s %s: it is a folder, and a file is wanted: name the file in it", verb, path);
+}
+
 gr_status gr_map_open(gr_map *m, const char *path, gr_error *e)
 {
   *m = (gr_map){ 0 };
@@ -22,7 +27,8 @@ gr_status gr_map_open(gr_map *m, const char *path, gr_error *e)
   if (fstat(fd, &st) < 0) {
     s = gr_fail_errno(e, errno, "read", path);
   } else if (!S_ISREG(st.st_mode)) {
-    s = gr_fail(e, GR_ERR_IO, "cannot map %s: it is %s", path, S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
+    if (S_ISDIR(st.st_mode)) s = fail_folder("map", path, e);
+    else s = gr_fail(e, GR_ERR_IO, "cannot map %s: it is not a regular file", path);
   } else if (st.st_size > 0) {
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) s = gr_fail_errno(e, errno, "map", path);
@@ -54,7 +60,7 @@ gr_status gr_file_read(const char *path, size_t limit, char **data, size_t *size
     ssize_t n = read(fd, text + used, cap - used - 1);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      s = gr_fail_errno(e, errno, "read", path);
+      s = errno == EISDIR ? fail_folder("read", path, e) : gr_fail_errno(e, errno, "read", path);
       break;
     }
     if (n == 0) break;
@@ -76,6 +82,25 @@ gr_status gr_file_read(const char *path, size_t limit, char **data, size_t *size
 }
 
 bool gr_file_exists(const char *path) { return access(path, F_OK) == 0; }
+
+bool gr_file_is_folder(const char *path)
+{
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+gr_status gr_file_check_folder(const char *path, const char *otherwise, gr_error *e)
+{
+  const char *slash = strrchr(path, '/');
+  if (!slash || slash == path) return GR_OK;
+  char *folder = gr_strndup(path, (size_t)(slash - path));
+  if (!folder) return gr_fail_memory(e, strlen(path));
+  gr_status s = GR_OK;
+  if (!gr_file_is_folder(folder))
+    s = gr_fail(e, GR_ERR_IO, "cannot create %s: there is no folder %s: make it, or %s", path, folder, otherwise);
+  gr_free(folder);
+  return s;
+}
 
 bool gr_file_same(const char *a, const char *b)
 {
@@ -138,8 +163,9 @@ gr_status gr_file_create(gr_file **out, const char *path, gr_error *e)
   }
   if (f->fd < 0) {
     int why = errno;
+    gr_status s = why == ENOENT || why == ENOTDIR ? gr_file_check_folder(f->path, "name another file", e) : GR_OK;
     file_close(f, false);
-    return gr_fail_errno(e, why, "create", path);
+    return s != GR_OK ? s : gr_fail_errno(e, why, "create", path);
   }
   *out = f;
   return GR_OK;

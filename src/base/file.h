@@ -20,6 +20,9 @@ void gr_map_close(gr_map *m);
 gr_status gr_file_read(const char *path, size_t limit, char **data, size_t *size, gr_error *e);
 
 bool gr_file_exists(const char *path);
+bool gr_file_is_folder(const char *path);
+/* GR_ERR_IO, in words, when there is no folder for a file of that path to be written in; otherwise: what else to do than to make it. */
+gr_status gr_file_check_folder(const char *path, const char *otherwise, gr_error *e);
 bool gr_file_same(const char *a, const char *b); /* both are there and are one file, whatever they are called */
 
 /* A file being written beside its final name; nothing appears under that name before gr_file_commit, which flushes to

@@ -39,6 +39,10 @@ static gr_status read_json(const char *path, json_t **out, gr_error *e)
   size_t mark = n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
   *out = gr_json_parse(text + mark, n - mark, JSON_ALLOW_NUL, &why);
   gr_free(text);
+  if (!*out && json_error_code(&why) == json_error_end_of_input_expected)
+    return gr_fail(e, GR_ERR_FORMAT,
+                   "%s:%d: one JSON value is wanted and another follows it: give a file of one (of JSONL, one line: head -n 1 does that)",
+                   path, why.line);
   return *out ? GR_OK : gr_fail(e, GR_ERR_FORMAT, "%s:%d: not JSON: %s", path, why.line, why.text);
 }
 

@@ -19,10 +19,9 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_usage(FILE *out)
 {
-  fprintf(
-      out,
-      "graft %s: trains LoRA adapters on the quantized GGUF model you serve\n\nusage: graft COMMAND [options]; graft COMMAND --help\n\n",
-      GR_VERSION);
+  fprintf(out,
+          "graft %s: trains LoRA adapters on the quantized GGUF model you serve\n\nusage: graft COMMAND [options]; graft help COMMAND\n\n",
+          GR_VERSION);
   for (size_t i = 0; i < COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
 }
 
@@ -33,10 +32,30 @@ static void guard_streams(void)
     if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
 }
 
+static bool is_help(const char *word) { return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0; }
+
+/* The command of that name, or what may have been meant. */
+static int run_command(const char *name, int argc, char **argv)
+{
+  const char *names[COMMANDS];
+  for (size_t i = 0; i < COMMANDS; i++) {
+    names[i] = commands[i].name;
+    if (strcmp(name, names[i]) == 0) return gr_cli_end(commands[i].run(argc, argv));
+  }
+  const char *near = gr_nearest(name, names, COMMANDS);
+  if (near) fprintf(stderr, "graft: there is no command '%s'; did you mean '%s'?\n", name, near);
+  else fprintf(stderr, "graft: there is no command '%s'; graft --help lists them\n", name);
+  return 2;
+}
+
 int main(int argc, char **argv)
 {
   guard_streams();
-  if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+  if (argc > 2 && is_help(argv[1])) {
+    char word[] = "--help", *only[] = { word, NULL };
+    return run_command(argv[2], 1, only);
+  }
+  if (argc < 2 || is_help(argv[1])) {
     print_usage(argc < 2 ? stderr : stdout);
     return gr_cli_end(argc < 2 ? 2 : 0);
   }
@@ -44,13 +63,5 @@ int main(int argc, char **argv)
     printf("graft %s\n", GR_VERSION);
     return gr_cli_end(0);
   }
-  const char *names[COMMANDS];
-  for (size_t i = 0; i < COMMANDS; i++) {
-    names[i] = commands[i].name;
-    if (strcmp(argv[1], names[i]) == 0) return gr_cli_end(commands[i].run(argc - 2, argv + 2));
-  }
-  const char *near = gr_nearest(argv[1], names, COMMANDS);
-  if (near) fprintf(stderr, "graft: there is no command '%s'; did you mean '%s'?\n", argv[1], near);
-  else fprintf(stderr, "graft: there is no command '%s'; graft --help lists them\n", argv[1]);
-  return 2;
+  return run_command(argv[1], argc - 2, argv + 2);
 }

@@ -69,6 +69,7 @@ static gr_status fail_end(const parser *p, const char *what, uint64_t number)
 
 static gr_status parse_header(parser *p, uint64_t *n_tensors, uint64_t *n_kv)
 {
+  if (p->part->size == 0) return gr_fail(p->e, GR_ERR_FORMAT, "the file is empty: copy or download it again");
   const uint8_t *magic = gr_cursor_take(&p->in, 4);
   if (!magic || memcmp(magic, "GGUF", 4) != 0)
     return gr_fail(p->e, GR_ERR_FORMAT, "not a GGUF file: it does not begin with the four bytes \"GGUF\"");

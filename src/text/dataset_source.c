@@ -213,12 +213,6 @@ static gr_status give(gr_record_source *s, const extent *x, json_t **record, gr_
   return *record ? GR_OK : gr_fail_memory(e, 64);
 }
 
-static gr_status string_breaks_off(const gr_record_source *s, const extent *x, gr_error *e)
-{
-  return gr_fail(e, GR_ERR_FORMAT, "%s:%u: a string runs over the end of its line: close it, or write the line end in it as \\n", s->path,
-                 x->line);
-}
-
 /* What stands on the rest of the line, or of the file. */
 static bool only_space(const gr_record_source *s, const unsigned char *p, bool line)
 {
@@ -226,11 +220,48 @@ static bool only_space(const gr_record_source *s, const unsigned char *p, bool l
   return p == s->end || (line && *p == '\n');
 }
 
+static const unsigned char *line_end(const gr_record_source *s)
+{
+  const unsigned char *p = s->at;
+  while (p < s->end && *p != '\n') p++;
+  return p;
+}
+
+/* A record that is cut off leaves its line open, and the next one begins as if nothing were amiss: a line that is one whole object
+ * tells it from a record that goes on over several lines. */
+static bool next_line_is_whole(const gr_record_source *s)
+{
+  gr_record_source next = *s;
+  next.at = line_end(s);
+  skip_space(&next);
+  if (next.at == next.end || *next.at != '{') return false;
+  extent x = measure(&next);
+  if (x.in_string || x.in_brackets || x.line != next.line) return false;
+  if (s->list && x.end < s->end && (*x.end == ',' || *x.end == ']')) x.end++;
+  return only_space(s, x.end, true);
+}
+
+/* Whether that is what happened, and where: GR_OK when it is not. */
+static gr_status cut_off(const gr_record_source *s, const extent *x, gr_error *e)
+{
+  bool line = next_line_is_whole(s), file = only_space(s, line_end(s), false) || (x->in_brackets && !s->count);
+  if (x->in_string && x->line != s->line) return GR_OK;
+  if (!line && !file) return GR_OK;
+  return gr_fail(e, GR_ERR_FORMAT, "%s:%u: the %s ends inside this record, which was cut off: complete it, or leave it out", s->path,
+                 s->line, line ? "line" : "file");
+}
+
+static gr_status string_breaks_off(const gr_record_source *s, const extent *x, gr_error *e)
+{
+  return gr_fail(e, GR_ERR_FORMAT, "%s:%u: a string runs over the end of its line: close it, or write the line end in it as \\n", s->path,
+                 x->line);
+}
+
 static gr_status next_value(gr_record_source *s, json_t **record, gr_error *e)
 {
   extent x = measure(s);
+  if (x.in_string || x.in_brackets) GR_TRY(cut_off(s, &x, e));
   if (x.in_string) return string_breaks_off(s, &x, e);
-  if (x.in_brackets && x.line == s->line) return gr_fail(e, GR_ERR_FORMAT, "%s:%u: the file ends inside this record", s->path, s->line);
   if (x.line > s->line && (x.in_brackets || s->count || !only_space(s, x.end, false)))
     return gr_fail(e, GR_ERR_FORMAT,
                    "%s:%u: a record is spread over several lines: put each on one line of its own (jq -c . does that), or all in one list",
@@ -261,6 +292,7 @@ static gr_status next_element(gr_record_source *s, json_t **record, gr_error *e)
   skip_space(s);
   if (s->at == s->end) return gr_fail(e, GR_ERR_FORMAT, "%s:%u: the file ends inside the list", s->path, s->line);
   extent x = measure(s);
+  if (x.in_string || x.in_brackets) GR_TRY(cut_off(s, &x, e));
   if (x.in_string) return string_breaks_off(s, &x, e);
   if (x.in_brackets) return gr_fail(e, GR_ERR_FORMAT, "%s:%u: the file ends inside this record", s->path, s->line);
   GR_TRY(give(s, &x, record, e));

@@ -11,7 +11,7 @@
 
 #include "base/alloc.h"
 #include "io/gguf_write.h"
-#include "train/identity.h"
+#include "io/identity.h"
 #include "train/output.h"
 
 /* ---- names ---- */
@@ -172,7 +172,10 @@ static gr_status geometry_differs(const char *path, const char *now, gr_gguf_str
     a += na + (a[na] == '\n');
     b += nb + (b + nb < end);
   }
-  return gr_fail(e, GR_ERR_MISMATCH, "%s belongs to a run of another version of Graft, with other options", path);
+  return gr_fail(e, GR_ERR_MISMATCH,
+                 "%s belongs to a run of another version of Graft, with other options: go on with that version, or begin "
+                 "anew with --overwrite",
+                 path);
 }
 
 static gr_status check_numbers(const gr_gguf *g, const char *path, const gr_run_identity *id, gr_error *e)
@@ -184,20 +187,26 @@ static gr_status check_numbers(const gr_gguf *g, const char *path, const gr_run_
   if (data != id->data_hash)
     return gr_fail(e, GR_ERR_MISMATCH,
                    "%s was written for other data: %llu samples of %llu tokens then, %llu samples of %llu tokens now, or the same in "
-                   "another order",
+                   "another order: resume with the same data, or begin anew with --overwrite",
                    path, (unsigned long long)samples, (unsigned long long)tokens, (unsigned long long)id->data_samples,
                    (unsigned long long)id->data_tokens);
   GR_TRY(gr_gguf_u64(g, "graft.adapter.hash", GR_GGUF_REQUIRED, 0, UINT64_MAX, &adapter, e));
   if (adapter != id->adapter_hash)
-    return gr_fail(e, GR_ERR_MISMATCH, "%s belongs to a run that began from another adapter: give the same --init-adapter", path);
+    return gr_fail(e, GR_ERR_MISMATCH,
+                   "%s belongs to a run that began from another adapter: give the same --init-adapter, or begin anew with --overwrite",
+                   path);
   GR_TRY(gr_gguf_u64(g, "graft.steps_total", GR_GGUF_REQUIRED, 0, UINT64_MAX, &total, e));
   if (total != id->steps_total)
-    return gr_fail(e, GR_ERR_MISMATCH, "%s belongs to a run of %llu steps, and this one has %llu: the schedule would be another", path,
-                   (unsigned long long)total, (unsigned long long)id->steps_total);
+    return gr_fail(e, GR_ERR_MISMATCH,
+                   "%s belongs to a run of %llu steps, and this one has %llu, by another schedule: resume with the same options, or "
+                   "begin anew with --overwrite",
+                   path, (unsigned long long)total, (unsigned long long)id->steps_total);
   GR_TRY(gr_gguf_u64(g, "graft.warmup", GR_GGUF_REQUIRED, 0, UINT64_MAX, &warmup, e));
   if (warmup != id->warmup)
-    return gr_fail(e, GR_ERR_MISMATCH, "%s belongs to a run that warms up over %llu steps, and this one does over %llu", path,
-                   (unsigned long long)warmup, (unsigned long long)id->warmup);
+    return gr_fail(e, GR_ERR_MISMATCH,
+                   "%s belongs to a run that warms up over %llu steps, and this one does over %llu: resume with the same "
+                   "options, or begin anew with --overwrite",
+                   path, (unsigned long long)warmup, (unsigned long long)id->warmup);
   return GR_OK;
 }
 
@@ -206,12 +215,15 @@ static gr_status check_identity(const gr_gguf *g, const char *path, const gr_run
   gr_gguf_str type = { "", 0 }, hash = { "", 0 }, geometry = { "", 0 };
   uint64_t version = 0;
   GR_TRY(gr_gguf_string(g, "general.type", GR_GGUF_REQUIRED, &type, e));
-  if (!gr_gguf_str_is(type, "graft.checkpoint")) return gr_fail(e, GR_ERR_FORMAT, "%s is not a checkpoint of Graft", path);
+  if (!gr_gguf_str_is(type, "graft.checkpoint"))
+    return gr_fail(e, GR_ERR_FORMAT, "%s is not a checkpoint of Graft, though it is named as one: move it away", path);
   GR_TRY(gr_gguf_u64(g, "graft.checkpoint.version", GR_GGUF_REQUIRED, 1, 1, &version, e));
   GR_TRY(gr_gguf_string(g, "graft.base.hash", GR_GGUF_REQUIRED, &hash, e));
   if (!gr_gguf_str_is(hash, id->base_hash))
-    return gr_fail(e, GR_ERR_MISMATCH, "%s was written for another base model (its hash is %.*s, this one's %s)", path, (int)hash.len,
-                   hash.data, id->base_hash);
+    return gr_fail(e, GR_ERR_MISMATCH,
+                   "%s was written for another base model (its hash is %.*s, this one's %s): name that one with -m, or begin anew with "
+                   "--overwrite",
+                   path, (int)hash.len, hash.data, id->base_hash);
   GR_TRY(gr_gguf_string(g, "graft.geometry", GR_GGUF_REQUIRED, &geometry, e));
   if (!gr_gguf_str_is(geometry, id->geometry)) return geometry_differs(path, id->geometry, geometry, e);
   return check_numbers(g, path, id, e);
@@ -221,7 +233,8 @@ static gr_status read_tensor(const gr_gguf *g, const char *path, const char *nam
 {
   const gr_gguf_tensor *t = gr_gguf_tensor_find(g, name);
   if (!t || !t->has_dtype || t->dtype != dtype || t->ne[0] != (int64_t)n || t->bytes != gr_row_bytes(dtype, (int64_t)n))
-    return gr_fail(e, GR_ERR_MISMATCH, "%s: the tensor %s is missing or has another size than this run", path, name);
+    return gr_fail(e, GR_ERR_MISMATCH, "%s: the tensor %s is missing or has another size than in this run: begin anew with --overwrite",
+                   path, name);
   memcpy(to, t->data, t->bytes);
   return GR_OK;
 }

@@ -137,6 +137,17 @@ bool gr_truth_from_name(const char *text, bool *value)
   return false;
 }
 
+/* What an option is called in a sentence: where a config has it its key, and else the letter that it may be typed by, too. */
+static const char *called(const char *field, const char *where, char text[64])
+{
+  const gr_option_info *i = infos;
+  while (i->field && strcmp(i->field, field) != 0) i++;
+  bool letter = i->field && i->names[1] != '-' && !where[0];
+  if (letter) snprintf(text, 64, "%.2s (%s)", i->names, field);
+  else snprintf(text, 64, "%s", field);
+  return text;
+}
+
 static gr_status set_flag(bool *to, const char *name, const char *text, const char *where, gr_error *e)
 {
   if (gr_truth_from_name(text, to)) return GR_OK;
@@ -176,19 +187,20 @@ static gr_status add_names(gr_train_options *o, gr_string_list *l, const char *t
 gr_status gr_train_options_set(gr_train_options *o, const gr_option_info *info, const char *text, const char *where, gr_error *e)
 {
   void *to = (char *)o + info->offset;
-  char *end = NULL;
+  char *end = NULL, name[64];
+  called(info->field, where, name);
   errno = 0;
   switch (info->kind) {
   case GR_OPTION_FLAG: return set_flag(to, info->field, text, where, e);
   case GR_OPTION_INT: {
     long long v = strtoll(text, &end, 10);
-    if (end == text || *end || errno) return gr_fail(e, GR_ERR_USAGE, "%s%s takes a whole number, not '%s'", where, info->field, text);
+    if (end == text || *end || errno) return gr_fail(e, GR_ERR_USAGE, "%s%s takes a whole number, not '%s'", where, name, text);
     *(int64_t *)to = v;
     return GR_OK;
   }
   case GR_OPTION_REAL: {
     double v = strtod(text, &end);
-    if (end == text || *end || !isfinite(v)) return gr_fail(e, GR_ERR_USAGE, "%s%s takes a number, not '%s'", where, info->field, text);
+    if (end == text || *end || !isfinite(v)) return gr_fail(e, GR_ERR_USAGE, "%s%s takes a number, not '%s'", where, name, text);
     *(double *)to = v;
     return GR_OK;
   }
@@ -391,9 +403,11 @@ struct range {
 
 static gr_status check_range(const struct range *r, gr_error *e)
 {
+  char name[64];
+  called(r->name, "", name);
   if (r->value < r->min || !isfinite(r->value))
-    return gr_fail(e, GR_ERR_USAGE, "%s must be at least %.10g, not %.10g", r->name, r->min, r->value);
-  if (r->value > r->max) return gr_fail(e, GR_ERR_USAGE, "%s must be at most %.10g, not %.10g", r->name, r->max, r->value);
+    return gr_fail(e, GR_ERR_USAGE, "%s must be at least %.10g, not %.10g", name, r->min, r->value);
+  if (r->value > r->max) return gr_fail(e, GR_ERR_USAGE, "%s must be at most %.10g, not %.10g", name, r->max, r->value);
   return GR_OK;
 }
 

@@ -62,7 +62,7 @@ gr_status gr_output_check(const char *output, gr_error *e)
     return gr_fail(e, GR_ERR_USAGE, "%s is a folder: -o takes the file to write, such as %.*s/adapter.gguf", output, (int)n, output);
   if (there && !S_ISREG(st.st_mode))
     return gr_fail(e, GR_ERR_USAGE, "%s is a device or pipe: -o takes the file to write, such as adapter.gguf", output);
-  return GR_OK;
+  return gr_file_check_folder(output, "give another -o", e);
 }
 
 gr_status gr_output_probe(const char *output, gr_error *e)

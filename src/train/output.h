@@ -24,9 +24,9 @@ typedef struct gr_output_name {
 } gr_output_name;
 gr_status gr_output_split(const char *output, gr_output_name *name, gr_error *e);
 
-/* Tried before hours of work: GR_ERR_IO unless a file can be made where the adapter will go. */
-/* GR_ERR_USAGE when the output is a folder, a device or a pipe. */
+/* GR_ERR_USAGE when the output is a folder, a device or a pipe; GR_ERR_IO when there is no folder for it. */
 gr_status gr_output_check(const char *output, gr_error *e);
+/* Tried before hours of work: GR_ERR_IO unless a file can be made where the adapter will go. */
 gr_status gr_output_probe(const char *output, gr_error *e);
 /* Bytes that the output's file system can still take; SIZE_MAX when it does not say. */
 size_t gr_output_room(const char *output);

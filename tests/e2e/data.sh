@@ -185,7 +185,7 @@ d="data -m $model"
 refused "no model" 2 "give the model with -m" data -d chat.jsonl
 refused "no data" 2 "give the data with -d" $d
 refused "missing data" 1 "nowhere.jsonl.*No such file" $d -d nowhere.jsonl
-refused "a folder for data" 1 "it is a folder" $d -d doc
+refused "a folder for data" 1 "is a folder" $d -d doc
 : >empty.jsonl; refused "an empty file" 1 "empty.jsonl is empty" $d -d empty.jsonl
 printf '{"question": "q", "answer": "a"}\n{"question": "q", answer: "a"}\n' >bad.jsonl
 refused "broken JSON: file and line" 1 "bad.jsonl:2: not JSON" $d -d bad.jsonl
