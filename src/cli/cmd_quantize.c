@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "io/quantize.h"
 
 struct options {
@@ -24,7 +25,7 @@ static bool print_tensor(void *ctx, const gr_quantize_tensor *t)
               t->fell_back ? " (its rows do not fit the blocks of the type asked for)" : "");
     fputc('\n', stderr);
   }
-  return true;
+  return !gr_interrupted();
 }
 
 static gr_status run(struct options *o, gr_error *e)
@@ -60,6 +61,9 @@ int gr_cmd_quantize(int argc, char **argv)
   gr_arg_words words = { o.words, 3, 0 };
   if (!gr_cli_parse(args, argc, argv, &words, "usage: graft quantize IN.gguf OUT.gguf TYPE [options]", &status)) return status;
   if (words.n < 3) gr_fail(&e, GR_ERR_USAGE, "quantize takes three words: IN.gguf OUT.gguf TYPE");
-  else run(&o, &e);
+  else {
+    gr_interrupt_catch(true); /* so that no half of a file is left */
+    run(&o, &e);
+  }
   return e.status == GR_OK ? 0 : gr_cli_fail(&e);
 }

@@ -4,34 +4,14 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "cli/interrupt.h"
 #include "cli/train_run.h"
 #include "train/checkpoint.h"
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-  (void)number;
-  interrupted = 1;
-}
 
 static bool stop_asked(void *ctx)
 {
   (void)ctx;
-  return interrupted != 0;
-}
-
-/* The first Ctrl-C asks the run to save and stop; a second one is not caught. What it may be writing then is written whole or not. */
-static void catch_signals(void)
-{
-  static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
-  struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
-  struct sigaction before, ignore = { .sa_handler = SIG_IGN };
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-    if (numbers[i] == SIGHUP && sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_IGN) continue; /* nohup */
-    sigaction(numbers[i], &action, NULL);
-  }
-  sigaction(SIGPIPE, &ignore, NULL); /* nobody reads any more: no reason to lose a run */
+  return gr_interrupted();
 }
 
 /* A word as a shell takes it. */
@@ -103,7 +83,8 @@ int gr_cmd_train(int argc, char **argv)
   if (s == GR_OK && c.help) {
     gr_train_command_help("usage: graft train -m MODEL -d DATA -o ADAPTER [options], or --config RUN.yaml");
   } else if (s == GR_OK) {
-    catch_signals();
+    gr_interrupt_catch(true); /* what it may be writing at the second one is written whole or not */
+    signal(SIGPIPE, SIG_IGN); /* nobody reads any more: no reason to lose a run */
     s = run(&c, &e);
   }
   if (s != GR_OK) status = gr_cli_fail(&e);
