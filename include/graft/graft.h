@@ -44,6 +44,9 @@ GR_API void gr_engine_close(gr_engine *engine); /* NULL is fine */
 /* From now on scale times this adapter counts in everything the engine computes. */
 GR_API gr_status gr_engine_add_adapter(gr_engine *engine, const char *path, float scale, gr_error *e);
 GR_API void gr_engine_drop_adapters(gr_engine *engine);
+/* What there is to know of the adapters in use, a sentence a line: those that say that they were trained on another base. "": nothing.
+ * Good until the next call that adds or drops one. */
+GR_API const char *gr_engine_notes(const gr_engine *engine);
 
 GR_API int32_t gr_engine_vocabulary(const gr_engine *engine); /* number of tokens */
 GR_API int32_t gr_engine_context(const gr_engine *engine);    /* tokens the model was trained for */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "graft/graft.h"
 #include "infer/generate.h"
 #include "infer/score.h"
@@ -16,6 +17,7 @@ struct gr_engine {
   gr_model *model;
   gr_adapter_use *adapters;
   size_t n_adapters, cap;
+  gr_buf notes; /* of the adapters, a line each */
 };
 
 const char *gr_version(void) { return GR_VERSION; }
@@ -49,13 +51,17 @@ void gr_engine_drop_adapters(gr_engine *g)
 {
   for (size_t i = 0; i < g->n_adapters; i++) gr_lora_free(g->adapters[i].lora);
   g->n_adapters = 0;
+  gr_buf_clear(&g->notes);
 }
+
+const char *gr_engine_notes(const gr_engine *g) { return g->notes.data && g->notes.len ? g->notes.data : ""; }
 
 void gr_engine_close(gr_engine *g)
 {
   if (!g) return;
   gr_engine_drop_adapters(g);
   gr_free(g->adapters);
+  gr_buf_free(&g->notes);
   gr_model_close(g->model);
   for (size_t i = 0; i < g->n_backends; i++) gr_backend_close(g->backends[i]);
   gr_pool_free(g->pool);
@@ -68,7 +74,14 @@ gr_status gr_engine_add_adapter(gr_engine *g, const char *path, float scale, gr_
   if (!gr_grow((void **)&g->adapters, &g->cap, g->n_adapters + 1, sizeof *g->adapters))
     return gr_fail_memory(e, g->cap * sizeof *g->adapters);
   gr_adapter_use use = { .scale = scale };
+  gr_error other = { 0 };
   GR_TRY(gr_lora_load(&use.lora, g->model, path, e));
+  if (gr_lora_check_base(use.lora, g->model, NULL, &other) != GR_OK) gr_buf_printf(&g->notes, "%s%s", g->notes.len ? "\n" : "", other.text);
+  if (g->notes.failed) {
+    g->notes.failed = false;
+    gr_lora_free(use.lora);
+    return gr_fail_memory(e, sizeof other.text);
+  }
   g->adapters[g->n_adapters++] = use;
   return GR_OK;
 }

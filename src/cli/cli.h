@@ -64,6 +64,10 @@ typedef struct gr_cli_model {
 gr_status gr_cli_model_open(gr_cli_model *m, gr_error *e);
 void gr_cli_model_close(gr_cli_model *m);
 
+/* Notes on stderr of adapters that were trained on another base than the model, or, when strict, a refusal. hash: the model's
+ * gr_base_hash where it is known, or NULL. */
+gr_status gr_cli_check_bases(const gr_cli_model *m, const char *hash, bool strict, gr_error *e);
+
 /* Says on stderr that a text ended because the context was full. */
 void gr_cli_note_context(int32_t context);
 

@@ -138,7 +138,7 @@ static gr_status check(const gr_bench *b, gr_error *e)
   if (b->prompt_tokens < 0 || b->prompt_tokens > most || b->gen_tokens < 0 || b->gen_tokens > most || b->window < 0 || b->window > most)
     return gr_fail(e, GR_ERR_USAGE, "--prompt-tokens, --gen-tokens and --window take 0 (none) to %lld tokens", (long long)most);
   if (b->window == 1)
-    return gr_fail(e, GR_ERR_USAGE, "a window of one token has nothing to predict: give at least 2, or 0 for no training");
+    return gr_fail(e, GR_ERR_USAGE, "a window of one token has nothing to predict: give at least 2 with -c, or 0 for no training");
   if (b->gen_tokens && !b->prompt_tokens)
     return gr_fail(e, GR_ERR_USAGE, "generation goes on from a prompt: give --prompt-tokens 1 or more, or --gen-tokens 0");
   if (!b->prompt_tokens && !b->window) return gr_fail(e, GR_ERR_USAGE, "there is nothing to measure: --prompt-tokens and --window are 0");
@@ -152,6 +152,7 @@ static gr_status run(struct options *o, gr_error *e)
   gr_bench *b = &o->bench;
   GR_TRY(check(b, e));
   GR_TRY(gr_cli_model_open(&o->m, e));
+  GR_TRY(gr_cli_check_bases(&o->m, NULL, false, e));
   GR_TRY(gr_bench_run(b, e));
   if (o->json) print_json(b, b->flop_s, b->byte_s);
   else print_text(b, b->flop_s, b->byte_s);

@@ -1,9 +1,6 @@
 /* graft chat: a conversation in the model's own chat template. One turn at a time; what both turns share stays in the cache. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "infer/generate.h"
 #include "text/chat_encode.h"
 
@@ -32,43 +30,6 @@ struct chat {
   size_t n_ids, cap;
 };
 
-/* Every Ctrl-C is caught. It also puts a byte into a pipe: one that arrives just before a read of the terminal begins would not wake
- * that read, but what waits on both sees it. */
-static volatile sig_atomic_t interrupted;
-static int wakeup[2] = { -1, -1 };
-static void on_interrupt(int signal_number)
-{
-  int kept = errno;
-  (void)signal_number;
-  interrupted = 1;
-  if (wakeup[1] >= 0 && write(wakeup[1], "", 1) < 0) errno = kept; /* full: it says so already */
-  errno = kept;
-}
-
-static void catch_interrupts(void)
-{
-  struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART }; /* a write that it breaks off would lose text */
-  if (pipe(wakeup) != 0) wakeup[0] = wakeup[1] = -1;
-  for (int i = 0; i < 2 && wakeup[i] >= 0; i++) fcntl(wakeup[i], F_SETFL, O_NONBLOCK);
-  sigaction(SIGINT, &action, NULL);
-}
-
-/* Forgets what was pressed until now. */
-static void drop_interrupts(void)
-{
-  char bytes[64];
-  while (wakeup[0] >= 0 && read(wakeup[0], bytes, sizeof bytes) > 0) continue;
-  interrupted = 0;
-}
-
-/* Until standard input, which is read unbuffered, has a line or its end, or Ctrl-C is pressed. */
-static void wait_for_line(void)
-{
-  struct pollfd both[2] = { { .fd = 0, .events = POLLIN }, { .fd = wakeup[0], .events = POLLIN } };
-  while (!interrupted && poll(both, 2, -1) < 0 && errno == EINTR) continue;
-  if (both[1].revents & POLLIN) interrupted = 1;
-}
-
 static bool print_piece(void *ctx, int32_t id, const char *text, size_t n)
 {
   (void)id;
@@ -77,7 +38,7 @@ static bool print_piece(void *ctx, int32_t id, const char *text, size_t n)
     fwrite(text, 1, n, stdout);
     gr_cli_flush();
   }
-  return !interrupted;
+  return !gr_interrupted();
 }
 
 static gr_status remember(struct chat *c, const int32_t *ids, size_t n, gr_error *e)
@@ -173,12 +134,12 @@ static bool is(const char *line, size_t n, const char *word) { return strlen(wor
 static gr_status read_line(bool terminal, char **line, size_t *cap, size_t *n, gr_error *e)
 {
   for (int tries = 0;; tries++) {
-    drop_interrupts();
+    gr_interrupt_forget();
     if (terminal) fputs("> ", stderr);
-    wait_for_line();
+    gr_interrupt_wait(0); /* standard input is read unbuffered */
     errno = 0;
-    ssize_t got = interrupted ? -1 : getline(line, cap, stdin);
-    bool woken = got <= 0 && interrupted;
+    ssize_t got = gr_interrupted() ? -1 : getline(line, cap, stdin);
+    bool woken = got <= 0 && gr_interrupted();
     *n = got > 0 ? (size_t)got : 0;
     if (got <= 0 && ferror(stdin) && !woken) return gr_fail_errno(e, errno, "read", "standard input");
     if (woken && terminal) fputc('\n', stderr);
@@ -225,6 +186,7 @@ static gr_status run(struct options *o, gr_error *e)
   bool builtin = false;
   gr_status s = c.messages ? gr_cli_check_lengths(o->n, o->context, e) : gr_fail_memory(e, 64);
   if (s == GR_OK) s = gr_cli_model_open(&o->m, e);
+  if (s == GR_OK) s = gr_cli_check_bases(&o->m, NULL, false, e);
   if (s == GR_OK) s = gr_template_from_gguf(&c.chat_template, gr_model_file(o->m.model), NULL, &builtin, e);
   if (s == GR_OK && builtin)
     fprintf(stderr, "note: the model has no chat template: the conversation is written by %s\n", gr_template_name(c.chat_template));
@@ -266,7 +228,7 @@ int gr_cmd_chat(int argc, char **argv)
   gr_error e = { 0 };
   if (gr_cli_parse(args, argc, argv, NULL, "usage: graft chat -m MODEL [--lora ADAPTER] [options]\nA line /clear begins anew, /exit ends.",
                    &status)) {
-    catch_interrupts();
+    gr_interrupt_catch(false);
     status = run(&o, &e) == GR_OK ? 0 : gr_cli_fail(&e);
   }
   gr_cli_model_close(&o.m);

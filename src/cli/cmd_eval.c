@@ -9,8 +9,8 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "infer/score.h"
+#include "io/identity.h"
 #include "train/heldout.h"
-#include "train/identity.h"
 
 enum { WINDOW_MAX = 2048 };
 
@@ -239,22 +239,14 @@ static gr_status run_ids(const struct options *o, struct totals *t, gr_error *e)
   return s;
 }
 
-/* The whole base is read anyway, so that an adapter of another one can be told. */
+/* The whole base is read anyway, so that its hash is to be had. */
 static gr_status check_bases(const struct options *o, gr_error *e)
 {
-  const gr_gguf *base = gr_model_file(o->m.model);
   char hash[GR_HASH_TEXT] = "";
-  for (size_t i = 0; i < o->m.n_adapters; i++) {
-    const char *of = gr_lora_base(o->m.adapters[i].lora);
-    if (!of[0]) continue;
-    if (!hash[0]) GR_TRY(gr_base_hash(base, o->m.pool, hash, e));
-    if (strcmp(of, hash) == 0) continue;
-    if (o->strict) return gr_fail(e, GR_ERR_MISMATCH, "adapter %zu was trained on another base than %s", i + 1, gr_gguf_path(base));
-    fprintf(stderr,
-            "note     adapter %zu was trained on another base than %s: the figures are of a pair that was not made for each other\n", i + 1,
-            gr_gguf_path(base));
-  }
-  return GR_OK;
+  bool named = false;
+  for (size_t i = 0; i < o->m.n_adapters; i++) named |= gr_lora_names_base(o->m.adapters[i].lora);
+  if (named) GR_TRY(gr_base_hash(gr_model_file(o->m.model), o->m.pool, hash, e));
+  return gr_cli_check_bases(&o->m, named ? hash : NULL, o->strict, e);
 }
 
 static gr_status run(struct options *o, gr_error *e)

@@ -1,5 +1,4 @@
 /* graft generate: continues a prompt, token by token, streaming. */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -7,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "infer/generate.h"
 
 struct options {
@@ -17,13 +17,6 @@ struct options {
   bool json, special, ignore_eos;
 };
 
-static volatile sig_atomic_t interrupted;
-static void on_interrupt(int signal_number)
-{
-  (void)signal_number;
-  interrupted = 1;
-}
-
 static bool print_piece(void *ctx, int32_t id, const char *text, size_t n)
 {
   (void)id;
@@ -32,7 +25,7 @@ static bool print_piece(void *ctx, int32_t id, const char *text, size_t n)
     fwrite(text, 1, n, stdout);
     gr_cli_flush();
   }
-  return !interrupted;
+  return !gr_interrupted();
 }
 
 static void print_json(const gr_generation *g)
@@ -60,6 +53,7 @@ static gr_status run(struct options *o, gr_error *e)
   gr_generation g = { 0 };
   gr_status s = gr_cli_check_lengths(o->n, o->context, e);
   if (s == GR_OK) s = gr_cli_model_open(&o->m, e);
+  if (s == GR_OK) s = gr_cli_check_bases(&o->m, NULL, false, e);
   if (s == GR_OK) s = read_prompt(o, &prompt, &n, e);
   const gr_generate_options options = {
     .session = { .context = (int32_t)o->context,
@@ -107,7 +101,7 @@ int gr_cmd_generate(int argc, char **argv)
   int status = 0;
   gr_error e = { 0 };
   if (gr_cli_parse(args, argc, argv, NULL, "usage: graft generate -m MODEL -p TEXT [options]", &status)) {
-    signal(SIGINT, on_interrupt);
+    gr_interrupt_catch(false);
     status = run(&o, &e) == GR_OK ? 0 : gr_cli_fail(&e);
   }
   gr_cli_model_close(&o.m);

@@ -4,8 +4,8 @@
 
 #include "cli/cli.h"
 #include "io/adapter.h"
+#include "io/identity.h"
 #include "text/chat.h"
-#include "train/identity.h"
 
 struct options {
   const char *path, *base;
@@ -74,16 +74,16 @@ static const char *template_kind(const gr_gguf *g, char *text, size_t size, gr_e
   return builtin ? text : "understood";
 }
 
-/* What its user should know: of the chat template, the vocabulary, and weights that are no numbers. */
-static gr_status collect_notes(const gr_model *m, const gr_error *chat, json_t *notes, gr_error *e)
+/* What its user should know: of the chat template, the vocabulary, and weights that are no numbers. The last are a fault of the file,
+ * which is described all the same. */
+static gr_status collect_notes(const gr_model *m, const gr_error *chat, json_t *notes, gr_error *weights, gr_error *e)
 {
   gr_pool *pool = NULL;
-  gr_error weights = { 0 };
   const char *of_tokenizer = gr_tokenizer_notes(gr_model_tokenizer(m));
   GR_TRY(gr_pool_create(&pool, 0, e));
-  gr_gguf_check_finite(gr_model_file(m), pool, &weights);
+  gr_gguf_check_finite(gr_model_file(m), pool, weights);
   gr_pool_free(pool);
-  const char *const all[] = { chat->text, of_tokenizer, weights.text };
+  const char *const all[] = { chat->text, of_tokenizer, weights->text };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (*all[i]) json_array_append_new(notes, gr_cli_json_text(all[i], strlen(all[i])));
   return GR_OK;
@@ -118,11 +118,11 @@ static gr_status inspect_model(const struct options *o, gr_error *e)
   const gr_hparams *hp = gr_model_hparams(m);
   const gr_gguf *g = gr_model_file(m);
   const gr_tokenizer *t = gr_model_tokenizer(m);
-  gr_error note = { 0 };
+  gr_error note = { 0 }, weights = { 0 };
   char text[128];
   const char *chat = template_kind(g, text, sizeof text, &note);
   json_t *types = json_object(), *notes = json_array();
-  gr_status s = collect_notes(m, &note, notes, e);
+  gr_status s = collect_notes(m, &note, notes, &weights, e);
   describe_types(g, types);
   if (s == GR_OK && o->json) {
     json_t *out =
@@ -147,6 +147,8 @@ static gr_status inspect_model(const struct options *o, gr_error *e)
     for (size_t i = 0; i < json_array_size(notes); i++) printf("note:         %s\n", json_string_value(json_array_get(notes, i)));
   }
   if (s == GR_OK && !o->json) print_file(g, o);
+  if (s == GR_OK && weights.status != GR_OK)
+    s = gr_fail(e, weights.status, "%s: download or convert the model again, for nothing computed with it is a number", weights.text);
   json_decref(types);
   json_decref(notes);
   gr_model_close(m);
@@ -159,12 +161,11 @@ static gr_status check_base(const struct options *o, bool *other, gr_error *e)
   gr_model *m = NULL;
   gr_lora *l = NULL;
   char hash[GR_HASH_TEXT] = "";
+  gr_error said = { 0 };
   gr_status s = gr_model_open(&m, o->base, e);
   if (s == GR_OK) s = gr_lora_load(&l, m, o->path, e);
-  if (s == GR_OK && gr_lora_base(l)[0]) {
-    s = gr_base_hash(gr_model_file(m), NULL, hash, e);
-    *other = s == GR_OK && strcmp(gr_lora_base(l), hash) != 0;
-  }
+  if (s == GR_OK && gr_lora_names_base(l)) s = gr_base_hash(gr_model_file(m), NULL, hash, e);
+  if (s == GR_OK) *other = gr_lora_check_base(l, m, hash[0] ? hash : NULL, &said) == GR_ERR_MISMATCH;
   gr_lora_free(l);
   gr_model_close(m);
   return s;

@@ -160,6 +160,18 @@ gr_status gr_cli_model_open(gr_cli_model *m, gr_error *e)
   return GR_OK;
 }
 
+gr_status gr_cli_check_bases(const gr_cli_model *m, const char *hash, bool strict, gr_error *e)
+{
+  for (size_t i = 0; i < m->n_adapters; i++) {
+    gr_error other = { 0 };
+    gr_status s = gr_lora_check_base(m->adapters[i].lora, m->model, hash, &other);
+    if (s == GR_OK) continue;
+    if (s != GR_ERR_MISMATCH || strict) return gr_fail(e, s, "%s", other.text);
+    fprintf(stderr, "note     %s\n", other.text);
+  }
+  return GR_OK;
+}
+
 void gr_cli_model_close(gr_cli_model *m)
 {
   for (size_t i = 0; i < m->n_adapters; i++) gr_lora_free(m->adapters[i].lora);

@@ -8,6 +8,7 @@
 #ifndef GR_GRAPH_GRAPH_H
 #define GR_GRAPH_GRAPH_H
 #include "backend/backend.h"
+#include "base/buf.h"
 
 /* Appends nodes for d(sum(seed * out)) / d(wrt[i]) and stores them in grads[i]. seed has the shape of out. A wrt[i] that out
  * does not depend on gets NULL: the caller names it (promise 2). An op on the way that has no gradient is an error that names it. */
@@ -70,5 +71,8 @@ typedef struct gr_launch_info {
   size_t runs;
 } gr_launch_info;
 void gr_plan_launch_info(const gr_plan *p, size_t i, gr_launch_info *info);
+
+/* Nodes that run elsewhere than on the first backend, and which they are: "attention 4, matmul 1" is appended to *ops. */
+size_t gr_plan_fallen(const gr_plan *p, gr_buf *ops);
 
 #endif

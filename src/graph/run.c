@@ -290,3 +290,19 @@ void gr_plan_launch_info(const gr_plan *p, size_t i, gr_launch_info *info)
   gr_node_call(l->node, p->live, &call);
   if (gr_op_get(l->node->op)->cost) gr_op_get(l->node->op)->cost(&call, &info->cost);
 }
+
+size_t gr_plan_fallen(const gr_plan *p, gr_buf *ops)
+{
+  size_t of[GR_OP_COUNT] = { 0 }, all = 0;
+  for (size_t i = 0; i < p->n_launches; i++) {
+    const gr_launch *l = &p->launches[i];
+    if (l->node && l->backend != 0) of[l->node->op]++, all++;
+  }
+  const char *comma = "";
+  for (int op = 0; op < GR_OP_COUNT; op++) {
+    if (!of[op]) continue;
+    gr_buf_printf(ops, "%s%s %zu", comma, gr_op_name((gr_op_id)op), of[op]);
+    comma = ", ";
+  }
+  return all;
+}

@@ -58,7 +58,8 @@ typedef struct gr_adapter_info {
   const char *architecture; /* of the base */
   const char *name;         /* general.name; NULL: none */
   double alpha;
-  const char *base_hash; /* graft.base.hash, which says what it was trained on; NULL: none */
+  const char *base_hash;   /* graft.base.hash, which says what it was trained on; NULL: none */
+  const char *base_sample; /* graft.base.sample, likewise (identity.h) */
   const gr_adapter_out *pairs;
   size_t pair_count;
 } gr_adapter_info;

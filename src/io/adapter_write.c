@@ -25,6 +25,7 @@ void gr_adapter_put(gr_gguf_writer *w, const gr_adapter_info *info)
   gr_gguf_put_string(w, "adapter.type", "lora");
   gr_gguf_put_f32(w, "adapter.lora.alpha", (float)info->alpha);
   if (info->base_hash) gr_gguf_put_string(w, "graft.base.hash", info->base_hash);
+  if (info->base_sample) gr_gguf_put_string(w, "graft.base.sample", info->base_sample);
   for (size_t i = 0; i < info->pair_count; i++) {
     const gr_adapter_out *p = &info->pairs[i];
     bool transposed = strcmp(p->base, "token_embd.weight") == 0;

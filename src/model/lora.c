@@ -10,6 +10,7 @@
 #include "base/mutant.h"
 #include "base/rng.h"
 #include "io/adapter.h"
+#include "io/identity.h"
 #include "model/arch.h"
 #include "model/targets.h"
 #include "quant/quant.h"
@@ -21,7 +22,8 @@ struct gr_lora {
   float *values; /* all A and B, one block */
   size_t n_values;
   gr_arena names;
-  const char *base; /* NULL: a fresh one */
+  const char *path;          /* of the file it was loaded from; NULL: a fresh one, and no more of the following */
+  const char *hash, *sample; /* of the base that the file says it was trained on (io/identity.h); "": it does not say */
 };
 
 /* "attn_q, attn_k, ..." once each, for refusals. */
@@ -172,10 +174,14 @@ gr_status gr_lora_create(gr_lora **out, const gr_model *m, const gr_lora_options
 
 static gr_status load_base(gr_lora *l, const gr_adapter *file, gr_error *e)
 {
-  gr_gguf_str hash = { "", 0 };
-  GR_TRY(gr_gguf_string(gr_adapter_gguf(file), "graft.base.hash", GR_GGUF_OPTIONAL, &hash, e));
-  l->base = gr_arena_strndup(&l->names, hash.data, hash.len);
-  return l->base ? GR_OK : gr_fail_memory(e, hash.len);
+  const gr_gguf *g = gr_adapter_gguf(file);
+  gr_gguf_str hash = { "", 0 }, sample = { "", 0 };
+  GR_TRY(gr_gguf_string(g, "graft.base.hash", GR_GGUF_OPTIONAL, &hash, e));
+  GR_TRY(gr_gguf_string(g, "graft.base.sample", GR_GGUF_OPTIONAL, &sample, e));
+  l->path = gr_arena_strndup(&l->names, gr_gguf_path(g), strlen(gr_gguf_path(g)));
+  l->hash = gr_arena_strndup(&l->names, hash.data, hash.len);
+  l->sample = gr_arena_strndup(&l->names, sample.data, sample.len);
+  return l->path && l->hash && l->sample ? GR_OK : gr_fail_memory(e, hash.len + sample.len);
 }
 
 static gr_status load_pairs(gr_lora *l, const gr_model *m, const gr_adapter *file, gr_error *e)
@@ -219,6 +225,23 @@ gr_status gr_lora_load(gr_lora **out, const gr_model *m, const char *path, gr_er
   return GR_OK;
 }
 
+gr_status gr_lora_check_base(const gr_lora *l, const gr_model *m, const char *hash, gr_error *e)
+{
+  char sample[GR_HASH_TEXT];
+  if (!l->path) return GR_OK;
+  bool other = hash && l->hash[0] && strcmp(l->hash, hash) != 0;
+  if (!other && l->sample[0]) {
+    gr_base_sample(m->file, sample);
+    other = strcmp(l->sample, sample) != 0;
+  }
+  if (!other) return GR_OK;
+  return gr_fail(
+      e, GR_ERR_MISMATCH,
+      "%s was trained on another base than %s: it fits, but what it learned may not hold here; give the model that it was trained "
+      "on, if you have it",
+      l->path, gr_gguf_path(m->file));
+}
+
 gr_status gr_lora_save(const gr_lora *l, const gr_model *m, const char *path, const char *base_hash, gr_error *e)
 {
   gr_adapter_out *pairs = gr_calloc(l->n, sizeof *pairs);
@@ -228,9 +251,14 @@ gr_status gr_lora_save(const gr_lora *l, const gr_model *m, const char *path, co
     pairs[i] =
         (gr_adapter_out){ .base = p->name, .in = p->in, .out = p->out, .experts = p->experts, .rank = p->rank, .a = p->a, .b = p->b };
   }
-  const gr_adapter_info info = {
-    .architecture = m->arch->name, .alpha = l->alpha, .base_hash = base_hash, .pairs = pairs, .pair_count = l->n
-  };
+  char sample[GR_HASH_TEXT];
+  gr_base_sample(m->file, sample);
+  const gr_adapter_info info = { .architecture = m->arch->name,
+                                 .alpha = l->alpha,
+                                 .base_hash = base_hash,
+                                 .base_sample = base_hash ? sample : NULL,
+                                 .pairs = pairs,
+                                 .pair_count = l->n };
   gr_status s = gr_adapter_save(path, &info, e);
   gr_free(pairs);
   return s;
@@ -240,7 +268,7 @@ gr_status gr_lora_save(const gr_lora *l, const gr_model *m, const char *path, co
 
 size_t gr_lora_pair_count(const gr_lora *l) { return l->n; }
 gr_lora_pair *gr_lora_pair_at(const gr_lora *l, size_t i) { return &l->pairs[i]; }
-const char *gr_lora_base(const gr_lora *l) { return l->base ? l->base : ""; }
+bool gr_lora_names_base(const gr_lora *l) { return l->path && l->hash[0]; }
 
 double gr_lora_alpha(const gr_lora *l) { return l->alpha; }
 size_t gr_lora_parameters(const gr_lora *l) { return l->n_values; }

@@ -41,8 +41,13 @@ gr_lora_pair *gr_lora_pair_at(const gr_lora *l, size_t i);
 /* Index of the pair on a base tensor, or -1. */
 ptrdiff_t gr_lora_find(const gr_lora *l, const char *name);
 double gr_lora_alpha(const gr_lora *l); /* as written into the file; 0: none, s = scale */
-const char *
-gr_lora_base(const gr_lora *l); /* hash of the base that the file says it was trained on (train/identity.h); "": it does not say */
+/* Whether its file holds the hash of the base that it was trained on (io/identity.h). */
+bool gr_lora_names_base(const gr_lora *l);
+/* GR_ERR_MISMATCH, in a sentence that is a refusal or a note as the caller has it, when the adapter's file says that it was trained on
+ * another base than m. hash: m's gr_base_hash where it is known; NULL: only m's sample is compared, which costs no more than a few
+ * kilobytes a tensor. An adapter that says nothing, as one of other programs, passes. Another quantization of the same model is a base
+ * that one may mean; another model of the same shapes is not. */
+gr_status gr_lora_check_base(const gr_lora *l, const struct gr_model *m, const char *hash, gr_error *e);
 /* s of a pair for a user scale. */
 float gr_lora_scale(const gr_lora *l, const gr_lora_pair *p, float scale);
 size_t gr_lora_parameters(const gr_lora *l); /* floats in all A and B */
@@ -51,7 +56,8 @@ float *gr_lora_values(gr_lora *l);
 /* GR_ERR_NUMERIC, with the tensor named, when a value is NaN or infinite. */
 gr_status gr_lora_check_finite(const gr_lora *l, gr_error *e);
 
-/* Writes the adapter GGUF that llama.cpp loads. Refuses non-finite values. base_hash: what it was trained on; NULL: not said. */
+/* Writes the adapter GGUF that llama.cpp loads. Refuses non-finite values. base_hash: gr_base_hash of m, which it was
+ * trained on; NULL: not said, and no sample of it either. */
 gr_status gr_lora_save(const gr_lora *l, const struct gr_model *m, const char *path, const char *base_hash, gr_error *e);
 
 /* True when a target means the linear `name` ("blk.3.attn_q.weight"). A target is

@@ -102,6 +102,17 @@ static gr_status try_settings(gr_trainer *t, int32_t micro_batch, bool recompute
 
 /* ---- choosing ---- */
 
+void gr_trainer_note_fallen(gr_trainer *t)
+{
+  gr_buf ops = { 0 };
+  const gr_plan *plan = gr_step_plan_of(t->step);
+  size_t fallen = gr_plan_fallen(plan, &ops);
+  if (fallen && !ops.failed)
+    gr_trainer_note(t, "%zu of %zu launches of a step have no kernel on %s and run on %s: %s", fallen, gr_plan_launches(plan),
+                    t->setup.backends[0]->ops->name, t->setup.backends[t->setup.n_backends - 1]->ops->name, ops.data);
+  gr_buf_free(&ops);
+}
+
 gr_status gr_trainer_fit(gr_trainer *t, int64_t micro_batch_before, gr_error *e)
 {
   size_t layers = (size_t)gr_model_hparams(t->model)->layers;

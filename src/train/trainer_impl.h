@@ -3,7 +3,7 @@
  * trainer.c (the loop). */
 #ifndef GR_TRAIN_TRAINER_IMPL_H
 #define GR_TRAIN_TRAINER_IMPL_H
-#include "train/identity.h"
+#include "io/identity.h"
 #include "train/memory.h"
 #include "train/metrics.h"
 #include "train/output.h"
@@ -76,6 +76,8 @@ gr_status gr_trainer_make_lora(gr_trainer *t, int64_t rank, gr_lora **lora, gr_e
 gr_status gr_trainer_predict(gr_trainer *t, gr_lora *lora, int32_t tokens, int32_t held_tokens, bool recompute, gr_memory_plan *m,
                              gr_error *e);
 gr_status gr_trainer_fit(gr_trainer *t, int64_t micro_batch_before, gr_error *e);
+/* Which operations of a step the wanted backend has no kernel for. */
+void gr_trainer_note_fallen(gr_trainer *t);
 
 /* trainer_refuse.c: GR_ERR_MEMORY, with settings that fit, or saying that none do. The plans are gone afterwards. */
 gr_status gr_trainer_refuse(gr_trainer *t, gr_error *e);

@@ -124,16 +124,14 @@ static uint64_t hash_adapter(gr_lora *lora)
   return all[0];
 }
 
-/* Another quantization of the same model is a base that one may mean; another model of the same shapes is not. */
+/* Of another base than this: refused when strict. */
 static gr_status check_base(gr_trainer *t, gr_error *e)
 {
-  const char *base = gr_lora_base(t->lora);
-  if (!t->o.init_adapter || !base[0] || strcmp(base, t->identity.base_hash) == 0) return GR_OK;
-  if (t->o.strict)
-    return gr_fail(e, GR_ERR_MISMATCH, "%s was trained on another base than %s: name that one with -m, or leave --strict out",
-                   t->o.init_adapter, gr_gguf_path(gr_model_file(t->model)));
-  gr_trainer_note(t, "%s was trained on another base than %s: it fits, but what it learned may not hold here", t->o.init_adapter,
-                  gr_gguf_path(gr_model_file(t->model)));
+  gr_error other = { 0 };
+  gr_status s = gr_lora_check_base(t->lora, t->model, t->identity.base_hash, &other);
+  if (s == GR_OK) return GR_OK;
+  if (s != GR_ERR_MISMATCH || t->o.strict) return gr_fail(e, s, "%s", other.text);
+  gr_trainer_note(t, "%s", other.text);
   return GR_OK;
 }
 
@@ -249,6 +247,8 @@ static void emit_plan(gr_trainer *t)
   gr_trainer_emit(t, &event);
 }
 
+static int64_t most_rank(const gr_lora_pair *p) { return p->in < p->out ? p->in : p->out; }
+
 static void note_ranks(gr_trainer *t)
 {
   const gr_lora_pair *first = NULL;
@@ -265,6 +265,30 @@ static void note_ranks(gr_trainer *t)
                     (long long)first->rank);
 }
 
+/* The ranks of a file, which are what they are, judged as those of a fresh adapter: what none of its tensors allows is refused. */
+static gr_status check_ranks(gr_trainer *t, gr_error *e)
+{
+  const gr_lora_pair *first = NULL;
+  size_t n = 0, pairs = gr_lora_pair_count(t->lora);
+  for (size_t i = 0; i < pairs; i++) {
+    const gr_lora_pair *p = gr_lora_pair_at(t->lora, i);
+    if (p->rank <= most_rank(p)) continue;
+    if (!first) first = p;
+    n++;
+  }
+  if (!first) return GR_OK;
+  if (n == pairs)
+    return gr_fail(
+        e, GR_ERR_MISMATCH,
+        "%s has rank %lld on %s, which is %lld x %lld and allows %lld, and no tensor of it allows what it has: begin with a fresh "
+        "adapter, --lora-r %lld or less",
+        t->o.init_adapter, (long long)first->rank, first->name, (long long)first->in, (long long)first->out, (long long)most_rank(first),
+        (long long)most_rank(first));
+  gr_trainer_note(t, "the rank is more than %zu of the tensors allow: %s, which is %lld x %lld, has rank %lld, where %lld would do as much",
+                  n, first->name, (long long)first->in, (long long)first->out, (long long)first->rank, (long long)most_rank(first));
+  return GR_OK;
+}
+
 static gr_status open_adapter(gr_trainer *t, gr_error *e)
 {
   gr_memory_give_back();
@@ -272,11 +296,13 @@ static gr_status open_adapter(gr_trainer *t, gr_error *e)
   GR_TRY(gr_trainer_make_lora(t, t->o.lora_r, &t->lora, e));
   size_t after = gr_memory_anonymous();
   t->lora_resident = after > before ? after - before : 0;
-  if (t->o.init_adapter)
-    gr_trainer_note(t, "going on with %s: its %zu tensors, ranks and alpha, whatever the options say", t->o.init_adapter,
-                    gr_lora_pair_count(t->lora));
-  else note_ranks(t);
-  return GR_OK;
+  if (!t->o.init_adapter) {
+    note_ranks(t);
+    return GR_OK;
+  }
+  gr_trainer_note(t, "going on with %s: its %zu tensors, ranks and alpha, whatever the options say", t->o.init_adapter,
+                  gr_lora_pair_count(t->lora));
+  return check_ranks(t, e);
 }
 
 static gr_status open_all(gr_trainer *t, gr_error *e)
@@ -286,6 +312,7 @@ static gr_status open_all(gr_trainer *t, gr_error *e)
   int64_t micro_batch = 0;
   GR_TRY(gr_train_options_check(o, e));
   if (!t->setup.plan_only) GR_TRY(check_output(t, &newest, e));
+  else if (o->output && *o->output) GR_TRY(gr_output_check(o->output, e));
   GR_TRY(gr_trainer_choose_window(t, e));
   GR_TRY(open_adapter(t, e));
   GR_TRY(gr_trainer_open_data(t, e));
@@ -304,6 +331,7 @@ static gr_status open_all(gr_trainer *t, gr_error *e)
     GR_TRY(make_state(t, e));
     if (t->resuming) GR_TRY(resume(t, newest, e));
     else if (o->resume) GR_TRY(resume_nothing(t, e));
+    gr_trainer_note_fallen(t);
     check_room(t);
   }
   emit_plan(t);

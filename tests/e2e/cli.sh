@@ -48,7 +48,7 @@ refused 2 "'x.jsonl' is one argument too many: data is given with -d" 'data with
 refused 2 "'x.gguf' is one argument too many: a model is given with -m" 'a model without its option' "$graft" chat x.gguf
 refused 2 'no-control takes true or false' 'a flag that is neither' "$graft" tokenize -m "$model" --no-control=perhaps -p x
 refused 1 'nowhere.gguf.*No such file' 'a missing model' "$graft" inspect "$tmp/nowhere.gguf"
-refused 1 'it is a folder' 'a folder for a model' "$graft" inspect "$tmp"
+refused 1 'is a folder' 'a folder for a model' "$graft" inspect "$tmp"
 
 head -c 100000 "$model" >"$tmp/cut.gguf"
 refused 1 'cut.gguf' 'a truncated model' "$graft" generate -m "$tmp/cut.gguf" -p x
@@ -128,12 +128,7 @@ fi
 timeout 60 "$graft" chat -m "$model" <&- >"$tmp/out" 2>"$tmp/err"; rc=$?
 [ $rc -eq 1 ] && grep -q '^graft: cannot read standard input' "$tmp/err" && ok 'chat with standard input closed' || not_ok 'chat with standard input closed' "exit $rc: $(cat "$tmp/err")"
 
-# A weight that is no number: the end of a file of F32 is the end of its last tensor.
-cp "$golden" "$tmp/nan.gguf"
-printf '\377\377\377\377' | dd of="$tmp/nan.gguf" bs=1 seek=$(($(wc -c <"$golden") - 64)) conv=notrunc 2>/dev/null
-says "^note: .*tensor '.*' holds NaN or infinity, first at" 'inspect tells of weights that are no numbers' "$graft" inspect "$tmp/nan.gguf"
-says '"notes":\[".*holds NaN or infinity' 'inspect --json too' "$graft" inspect "$tmp/nan.gguf" --json
-says '"notes":\[\]' 'and of none where there are none' "$graft" inspect "$model" --json
+says '"notes":\[\]' 'inspect --json has no notes where there are none' "$graft" inspect "$model" --json
 
 says '^Bram Tuckett lives' 'chat answers' "$graft" chat -m "$model" --temp 0 -n 20 -p 'Where does Bram Tuckett live?'
 says '"stop":"end"' 'chat --json stops at the end of the turn' "$graft" chat -m "$model" --temp 0 -n 40 --json -p 'Where does Bram Tuckett live?'

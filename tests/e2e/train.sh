@@ -94,7 +94,7 @@ check "on the same base nothing is to be said of it" sh -c "! grep -q 'another b
 "$graft" train -m "$dir/q8.gguf" $common -o "$dir/gq.gguf" --max-steps 1 --init-adapter "$dir/f.gguf" >/dev/null 2>"$dir/err" </dev/null
 check "--init-adapter on another base is noted" says "note +$dir/f.gguf was trained on another base than $dir/q8.gguf"
 "$graft" eval -m "$dir/q8.gguf" --lora "$dir/f.gguf" -d "$dir/data.jsonl" >/dev/null 2>"$dir/err"
-check "and so is evaluating it there" says "note +adapter 1 was trained on another base than $dir/q8.gguf"
+check "and so is evaluating it there" says "note +$dir/f.gguf was trained on another base than $dir/q8.gguf"
 check "inspect --base tells the two apart" sh -c "$graft inspect $dir/f.gguf --base $dir/q8.gguf | grep -q '^base: *fits the model given, but was trained on another' && $graft inspect $dir/f.gguf --base $model | grep -q '^base: *fits the model given$'"
 refused "with --strict it is refused: train" 1 "was trained on another base" train -m "$dir/q8.gguf" $common -o "$dir/x.gguf" -c 128 --strict --init-adapter "$dir/f.gguf"
 refused "with --strict it is refused: eval" 1 "was trained on another base" eval -m "$dir/q8.gguf" --lora "$dir/f.gguf" -d "$dir/data.jsonl" --strict

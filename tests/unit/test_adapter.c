@@ -1,6 +1,7 @@
 #include "check.h"
 
 #include "gguf_sample.h"
+#include "io/identity.h"
 #include "scratch.h"
 
 static void assert_says(gr_status s, const gr_error *e, const char *what, const char *says)
@@ -262,6 +263,74 @@ static void adapters_of_llama_cpp_fit_their_bases(void **state)
   }
 }
 
+/* ---- which base ---- */
+
+enum { BASE_FLOATS = 8192 };
+
+/* Two tensors with what each is to be, in one order or the other; part -1: both in one file, else the one that stands in that part. */
+static void save_base(const char *path, bool backwards, int part, const char *name, int64_t rows, const float *a, const float *b)
+{
+  gr_error e = { 0 };
+  gr_gguf_writer *w = NULL;
+  assert_ok(gr_gguf_writer_create(&w, &e), &e);
+  gr_gguf_put_string(w, "general.architecture", backwards ? "llama" : "qwen3");
+  if (part >= 0) {
+    gr_gguf_put_scalar(w, "split.no", GR_GGUF_U16, &(uint16_t){ (uint16_t)part });
+    gr_gguf_put_scalar(w, "split.count", GR_GGUF_U16, &(uint16_t){ 2 });
+    gr_gguf_put_scalar(w, "split.tensors.count", GR_GGUF_I32, &(int32_t){ 2 });
+  }
+  for (int i = 0; i < 2; i++) {
+    bool first = (i == 0) != backwards;
+    if (part >= 0 && part != !first) continue;
+    gr_gguf_add_data(w, first ? name : "blk.1.attn_q.weight", GR_F32, 2, (int64_t[]){ BASE_FLOATS / rows, rows }, first ? a : b);
+  }
+  assert_ok(gr_gguf_writer_save(w, path, &e), &e);
+  gr_gguf_writer_free(w);
+}
+
+static void sample_of(const char *path, char text[GR_HASH_TEXT])
+{
+  gr_error e = { 0 };
+  gr_gguf *g = NULL;
+  assert_ok(gr_gguf_open(&g, path, &e), &e);
+  gr_base_sample(g, text);
+  gr_gguf_close(g);
+}
+
+/* The same weights give it whatever stands beside them; others of the same shapes do not, nor do the same bytes as other tensors. */
+static void a_base_is_known_by_a_sample_of_its_tensors(void **state)
+{
+  (void)state;
+  scratch dir;
+  scratch_open(&dir);
+  static float a[BASE_FLOATS], b[BASE_FLOATS], other[BASE_FLOATS];
+  for (int i = 0; i < BASE_FLOATS; i++) a[i] = (float)i, b[i] = (float)(i % 37) - 20;
+  const char name[] = "blk.0.attn_q.weight", path[] = "b.gguf";
+  char first[GR_HASH_TEXT], again[GR_HASH_TEXT];
+  save_base(scratch_path(&dir, path), false, -1, name, 64, a, b);
+  sample_of(scratch_path(&dir, path), first);
+  assert_int_equal(strspn(first, "0123456789abcdef"), 32);
+  save_base(scratch_path(&dir, path), true, -1, name, 64, a, b); /* in another order, with other metadata */
+  sample_of(scratch_path(&dir, path), again);
+  assert_string_equal(first, again);
+  save_base(scratch_path(&dir, "s-00001-of-00002.gguf"), false, 0, name, 64, a, b);
+  save_base(scratch_path(&dir, "s-00002-of-00002.gguf"), false, 1, name, 64, a, b);
+  sample_of(scratch_path(&dir, "s-00001-of-00002.gguf"), again);
+  assert_string_equal(first, again);
+  for (int fault = 0; fault < 6; fault++) {
+    memcpy(other, a, sizeof a);
+    if (fault == 0) other[0] = -1;
+    else if (fault == 1) other[BASE_FLOATS - 1] = -1;
+    else if (fault == 2)
+      for (int i = 0; i < BASE_FLOATS; i += 128) other[i] += 1; /* one in 512 bytes, as a scale would stand in every block */
+    const char *called = fault == 3 ? "blk.0.attn_k.weight" : name;
+    save_base(scratch_path(&dir, path), false, -1, called, fault == 4 ? 128 : 64, fault == 5 ? b : other, fault == 5 ? a : b);
+    sample_of(scratch_path(&dir, path), again);
+    if (strcmp(first, again) == 0) fail_msg("fault %d is not seen", fault);
+  }
+  scratch_close(&dir);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -271,6 +340,7 @@ int main(void)
     cmocka_unit_test(wrong_adapters_are_not_saved),
     cmocka_unit_test(hostile_adapters_get_the_answer_of_the_index),
     cmocka_unit_test(adapters_of_llama_cpp_fit_their_bases),
+    cmocka_unit_test(a_base_is_known_by_a_sample_of_its_tensors),
   };
   return cmocka_run_group_tests_name("adapter", tests, NULL, NULL);
 }

@@ -3,6 +3,8 @@
 
 #include <graft/graft.h>
 
+#include "scratch.h"
+
 #define MODEL GR_SOURCE_DIR "/models/tiny.gguf"
 
 static gr_engine *engine;
@@ -119,13 +121,61 @@ static void options_are_text(void **state)
   gr_training_free(t);
 }
 
+/* The embedded model with every 97th byte of its second half changed: of the same shapes, but another. */
+static void save_other(const char *path)
+{
+  FILE *in = fopen(MODEL, "rb"), *out = fopen(path, "wb");
+  assert_true(in && out && fseek(in, 0, SEEK_END) == 0);
+  long n = ftell(in);
+  rewind(in);
+  for (long i = 0; i < n; i++) {
+    int c = fgetc(in);
+    fputc(i > n / 2 && i % 97 == 0 ? c ^ 1 : c, out);
+  }
+  fclose(in);
+  assert_int_equal(fclose(out), 0);
+}
+
+static void an_adapter_of_another_base_is_told_of(void **state)
+{
+  (void)state;
+  scratch dir;
+  scratch_open(&dir);
+  gr_training *t;
+  gr_engine *other = NULL;
+  const char *adapter = scratch_path(&dir, "a.gguf"), *base = scratch_path(&dir, "other.gguf");
+  assert_ok(gr_training_create(&t, &e), &e);
+  const char *const options[][2] = { { "model", MODEL },     { "data", GR_SOURCE_DIR "/models/teach-heldout.jsonl" },
+                                     { "output", adapter },  { "max_steps", "1" },
+                                     { "window", "64" },     { "batch_size", "1" },
+                                     { "val_split", "0" },   { "target_modules", "attn_q" },
+                                     { "overlong", "drop" }, { "lora_r", "2" } };
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++) assert_ok(gr_training_set(t, options[i][0], options[i][1], &e), &e);
+  assert_ok(gr_training_run(t, NULL, NULL, NULL, &e), &e);
+  gr_training_free(t);
+  assert_string_equal(gr_engine_notes(engine), "");
+  assert_ok(gr_engine_add_adapter(engine, adapter, 1, &e), &e);
+  assert_string_equal(gr_engine_notes(engine), "");
+  gr_engine_drop_adapters(engine);
+  save_other(base);
+  assert_ok(gr_engine_open(&other, base, NULL, &e), &e);
+  assert_ok(gr_engine_add_adapter(other, adapter, 1, &e), &e);
+  assert_non_null(strstr(gr_engine_notes(other), "a.gguf was trained on another base than "));
+  assert_null(strchr(gr_engine_notes(other), '\n'));
+  assert_ok(gr_engine_add_adapter(other, adapter, 1, &e), &e);
+  assert_non_null(strchr(gr_engine_notes(other), '\n')); /* a line each */
+  gr_engine_drop_adapters(other);
+  assert_string_equal(gr_engine_notes(other), "");
+  gr_engine_close(other);
+  scratch_close(&dir);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(chat_is_the_template_s_prompt),
-    cmocka_unit_test(what_messages_say_stays_text),
-    cmocka_unit_test(conversations_that_cannot_be_answered),
-    cmocka_unit_test(options_are_text),
+    cmocka_unit_test(chat_is_the_template_s_prompt),         cmocka_unit_test(what_messages_say_stays_text),
+    cmocka_unit_test(conversations_that_cannot_be_answered), cmocka_unit_test(options_are_text),
+    cmocka_unit_test(an_adapter_of_another_base_is_told_of),
   };
   return cmocka_run_group_tests_name("library", tests, open_engine, close_engine);
 }

@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include "golden.h"
+#include "io/identity.h"
 #include "scratch.h"
 #include "train/checkpoint.h"
-#include "train/identity.h"
 #include "train/memory.h"
 #include "train/options.h"
 #include "train/output.h"

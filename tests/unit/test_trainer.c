@@ -1,6 +1,6 @@
 /* Whole runs inside the process: numbers that are none, tensors that get no gradient, memory that is not there. */
 #include "golden.h"
-#include "io/gguf_write.h"
+#include "io/adapter.h"
 #include "scratch.h"
 #include "train/trainer.h"
 
@@ -396,6 +396,38 @@ static void a_resumed_run_is_told_only_what_its_checkpoint_allows(void **state)
   run_close(&r);
 }
 
+/* ---- adapters to begin from ---- */
+
+static void save_adapter(const char *path, int64_t rank_q, int64_t rank_k)
+{
+  static const float zeros[64 * 80];
+  gr_error e = { 0 };
+  const gr_adapter_out pairs[] = { { "blk.0.attn_q.weight", 64, 64, 1, rank_q, zeros, zeros },
+                                   { "blk.0.attn_k.weight", 64, 32, 1, rank_k, zeros, zeros } };
+  const gr_adapter_info info = { .architecture = "llama", .alpha = 8, .pairs = pairs, .pair_count = 2 };
+  assert_ok(gr_adapter_save(path, &info, &e), &e);
+}
+
+static void ranks_of_a_file_are_judged_as_those_of_a_fresh_adapter(void **state)
+{
+  (void)state;
+  struct run r;
+  run_open(&r, NULL, NULL);
+  set(&r, "max_steps", "1");
+  set(&r, "init_adapter", scratch_path(&r.dir, "b.gguf"));
+  save_adapter(scratch_path(&r.dir, "b.gguf"), 65, 33); /* none of them may */
+  expect(&r, go(&r), GR_ERR_MISMATCH, "b.gguf has rank 65 on blk.0.attn_q.weight, which is 64 x 64 and allows 64");
+  assert_non_null(strstr(r.e.text, "--lora-r 64 or less"));
+  save_adapter(scratch_path(&r.dir, "b.gguf"), 64, 33); /* one may not: its file is what it is, and this is said */
+  expect(&r, go(&r), GR_OK, "");
+  assert_non_null(strstr(r.notes, "the rank is more than 1 of the tensors allow: blk.0.attn_k.weight, which is 64 x 32, has rank 33"));
+  set(&r, "overwrite", "true");
+  save_adapter(scratch_path(&r.dir, "b.gguf"), 64, 32);
+  expect(&r, go(&r), GR_OK, "");
+  assert_null(strstr(r.notes, "more than"));
+  run_close(&r);
+}
+
 int main(void)
 {
 #if defined(__SANITIZE_ADDRESS__)
@@ -411,6 +443,7 @@ int main(void)
     cmocka_unit_test(a_resumed_run_names_it_too),
     cmocka_unit_test(however_a_step_is_cut_it_is_the_same_step),
 #if !defined(__SANITIZE_ADDRESS__)
+    cmocka_unit_test(ranks_of_a_file_are_judged_as_those_of_a_fresh_adapter),
     cmocka_unit_test(a_resumed_run_is_told_only_what_its_checkpoint_allows),
 #endif
   };

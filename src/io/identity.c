@@ -1,7 +1,7 @@
 /* The hash of a piece runs in four lanes of multiply-and-rotate over 64-bit words, mixed at the end by splitmix64's finaliser
  * (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014); pieces of fixed size are hashed on all threads and
  * their hashes hashed in order. */
-#include "train/identity.h"
+#include "io/identity.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,11 @@
 #include "base/alloc.h"
 #include "base/file.h"
 
-enum { PIECE = 1 << 22 };
+enum {
+  PIECE = 1 << 22, /* of a file, for a thread */
+  SAMPLES = 8,     /* of a tensor */
+  SAMPLE = 512
+};
 
 static uint64_t mix(uint64_t x)
 {
@@ -42,6 +46,11 @@ void gr_hash_bytes(const void *bytes, size_t n, uint64_t out[2])
   }
   out[0] = mix(lane[0] + rotate(lane[1], 17) + lane[2] * 3 + rotate(lane[3], 43));
   out[1] = mix(lane[1] + rotate(lane[2], 31) + lane[3] * 5 + out[0]);
+}
+
+static void write_text(const uint64_t hash[2], char text[GR_HASH_TEXT])
+{
+  snprintf(text, GR_HASH_TEXT, "%016llx%016llx", (unsigned long long)hash[0], (unsigned long long)hash[1]);
 }
 
 struct hash_job {
@@ -81,6 +90,33 @@ gr_status gr_base_hash(const gr_gguf *g, gr_pool *pool, char text[GR_HASH_TEXT],
     GR_TRY(hash_file(gr_gguf_part_path(g, i), pool, all + 2, e));
     gr_hash_bytes(all, sizeof all, all);
   }
-  snprintf(text, GR_HASH_TEXT, "%016llx%016llx", (unsigned long long)all[0], (unsigned long long)all[1]);
+  write_text(all, text);
   return GR_OK;
+}
+
+static void sample_tensor(const gr_gguf_tensor *t, uint64_t out[2])
+{
+  const unsigned char *data = t->data;
+  const int64_t shape[5] = { t->ggml_type, t->ne[0], t->ne[1], t->ne[2], t->ne[3] };
+  uint64_t parts[SAMPLES + 2][2] = { { 0 } };
+  gr_hash_bytes(t->name, strlen(t->name), parts[0]);
+  gr_hash_bytes(shape, sizeof shape, parts[1]);
+  if (t->bytes <= (size_t)SAMPLES * SAMPLE) gr_hash_bytes(data, t->bytes, parts[2]);
+  else
+    for (size_t i = 0; i < SAMPLES; i++) gr_hash_bytes(data + (t->bytes - SAMPLE) / (SAMPLES - 1) * i, SAMPLE, parts[2 + i]);
+  gr_hash_bytes(parts, sizeof parts, out);
+}
+
+void gr_base_sample(const gr_gguf *g, char text[GR_HASH_TEXT])
+{
+  uint64_t all[3] = { gr_gguf_tensor_count(g) }; /* and sums over the tensors, which do not depend on their order */
+  for (size_t i = 0; i < gr_gguf_tensor_count(g); i++) {
+    uint64_t one[2];
+    sample_tensor(gr_gguf_tensor_at(g, i), one);
+    all[1] += one[0];
+    all[2] += one[1];
+  }
+  uint64_t out[2];
+  gr_hash_bytes(all, sizeof all, out);
+  write_text(out, text);
 }
