@@ -90,7 +90,7 @@ static void plan_terms(gr_cpu_product *p, float **scratch)
     choose_reads(p, t);
     t->packed = *scratch;
     if (t->x_read == GR_CPU_X_PACK) *scratch += packed_floats(t, p->rows, p->blocks);
-    if (t->across && !t->w_read) p->unit = gr_max(p->unit, gr_dtype_get(t->dtype)->block_elems);
+    if (t->across && !t->w_read) p->unit = gr_max(p->unit, p->isa->across_unit(t->dtype));
   }
   for (gr_cpu_term *t = p->term; t < p->term + p->terms; t++)
     p->widest = gr_min(p->widest, tile_cols(p->cols, gr_words(t, t->chunk), p->unit));
@@ -218,9 +218,9 @@ void gr_cpu_group_plan(gr_cpu_product *p, const gr_cpu_isa *isa)
 {
   gr_cpu_term *t = p->term;
   p->isa = isa;
-  p->unit = t->across ? gr_max(UNIT, gr_dtype_get(t->dtype)->block_elems) : UNIT;
+  p->unit = t->across ? gr_max(UNIT, isa->across_unit(t->dtype)) : UNIT;
   t->words = t->bf16 && isa->words;
   t->chunk = chunk_of(t->depth, narrow(p) ? DEEP : CHUNK, t->words);
   t->x_read = GR_CPU_X_PACK;
-  p->widest = gr_min(tile_cols(p->cols, t->chunk, p->unit), GROUP_COLS);
+  p->widest = gr_min(tile_cols(p->cols, gr_words(t, t->chunk), p->unit), GROUP_COLS);
 }

@@ -161,6 +161,29 @@ static void tile_along(const gr_cpu_product *p, const gr_cpu_term *t, int64_t co
   }
 }
 
+/* Rows of W are decoded GR_LANES at a time, as many as there are whole groups of in [k, k + deep); returns how many rows were. */
+static int64_t across_groups(const gr_cpu_term *t, int64_t col, int64_t cols, int64_t k, int64_t deep, float *tile)
+{
+  gr_across_fn *decode = GR_ISA_FN(across)[t->words][t->dtype];
+  const int64_t strip = gr_words(t, deep) * GR_COLS, unit = GR_ISA_FN(across_unit)(t->dtype), whole = decode ? deep - deep % GR_LANES : 0;
+  const int64_t block = gr_dtype_get(t->dtype)->block_elems, bytes = (int64_t)gr_row_bytes(t->dtype, block);
+  for (int64_t c = 0; whole && c < cols; c += unit) {
+    const char *w = weight_at(t, k, col + c);
+    for (int64_t i = 0; i < whole; i += GR_LANES, w += GR_LANES * t->w_row) {
+      for (int64_t r = GR_LANES; i + r < gr_min(whole, i + 2 * GR_LANES); r++) fetch(w + r * t->w_row, bytes);
+      decode((const uint8_t *)w, t->w_row, (col + c) % block, tile + c / GR_COLS * strip + gr_words(t, i) * GR_COLS, strip);
+    }
+  }
+  return whole;
+}
+
+/* Elements [at, at + n) of one row, n at most a piece and within one: at need not be a multiple of the block. */
+static inline const float *piece(const gr_cpu_product *p, const gr_cpu_term *t, int64_t row, int64_t at, int64_t n, float *buffer)
+{
+  int64_t before = at % gr_dtype_get(t->dtype)->block_elems;
+  return weights(p, t, row, at - before, before + n, buffer) + before;
+}
+
 #if GR_WORDS
 /* n elements of two rows as words. odd NULL: zeros. */
 static inline void across_words(const float *even, const float *odd, int64_t n, float *dst, int64_t strip)
@@ -176,15 +199,16 @@ static void tile_across_words(const gr_cpu_product *p, const gr_cpu_term *t, int
                               float *tile)
 {
   float buffer[2][PITCH];
-  const int64_t strip = gr_words(t, deep) * GR_COLS;
-  for (int64_t c = 0; c < cols; c += PIECE) {
-    int64_t n = gr_min(cols - c, PIECE), bytes = (int64_t)gr_row_bytes(t->dtype, n);
-    const char *ahead = weight_at(t, k + AHEAD - 2, col + c);
-    for (int64_t i = 0; i < deep; i += 2) {
+  const int64_t strip = gr_words(t, deep) * GR_COLS, done = across_groups(t, col, cols, k, deep, tile);
+  for (int64_t c = 0, n; c < cols; c += n) {
+    n = gr_min(cols - c, PIECE - (col + c) % PIECE);
+    int64_t bytes = (int64_t)gr_row_bytes(t->dtype, n);
+    const char *ahead = weight_at(t, k + done + AHEAD - 2, col + c);
+    for (int64_t i = done; i < deep; i += 2) {
       ahead += 2 * t->w_row;
       if (i + AHEAD + 1 < deep) fetch(ahead, bytes), fetch(ahead + t->w_row, bytes);
-      const float *even = weights(p, t, k + i, col + c, n, buffer[0]);
-      const float *odd = i + 1 < deep ? weights(p, t, k + i + 1, col + c, n, buffer[1]) : NULL;
+      const float *even = piece(p, t, k + i, col + c, n, buffer[0]);
+      const float *odd = i + 1 < deep ? piece(p, t, k + i + 1, col + c, n, buffer[1]) : NULL;
       across_words(even, odd, n, tile + c / GR_COLS * strip + i / 2 * GR_COLS, strip);
     }
   }
@@ -202,12 +226,14 @@ static void tile_across(const gr_cpu_product *p, const gr_cpu_term *t, int64_t c
     return;
   }
 #endif
-  for (int64_t c = 0; c < cols; c += PIECE) {
-    int64_t n = gr_min(cols - c, PIECE), bytes = (int64_t)gr_row_bytes(t->dtype, n);
-    const char *ahead = weight_at(t, k + AHEAD - 1, col + c);
-    for (int64_t i = 0; i < deep; i++) {
+  const int64_t done = across_groups(t, col, cols, k, deep, tile);
+  for (int64_t c = 0, n; c < cols; c += n) {
+    n = gr_min(cols - c, PIECE - (col + c) % PIECE);
+    int64_t bytes = (int64_t)gr_row_bytes(t->dtype, n);
+    const char *ahead = weight_at(t, k + done + AHEAD - 1, col + c);
+    for (int64_t i = done; i < deep; i++) {
       if (t->dtype != GR_F32 && i + AHEAD < deep) fetch(ahead += t->w_row, bytes);
-      const float *src = weights(p, t, k + i, col + c, n, buffer);
+      const float *src = piece(p, t, k + i, col + c, n, buffer);
       for (int64_t j = 0; j < n; j += GR_LANES) {
         float *dst = tile + ((c + j) / GR_COLS * deep + i) * GR_COLS + j % GR_COLS;
         vstore(dst, n - j >= GR_LANES ? vload(src + j) : vload_part(src + j, n - j));

@@ -10,6 +10,14 @@ typedef void gr_tile_fn(const uint8_t *x, int64_t stride, int64_t n, float *dst)
 /* As floats, then in pairs, by type; NULL: rows are decoded one by one, then transposed. */
 extern gr_tile_fn *const GR_ISA_FN(tiles)[1 + GR_WORDS][GR_DTYPE_COUNT];
 
+/* Columns of W: elements first to first + across_unit - 1 of GR_LANES rows whose blocks begin at x, `stride` bytes apart, in the strips at
+ * dst, `strip` floats apart: dst[j / GR_COLS * strip + r * GR_COLS + j % GR_COLS] = element first + j of row r. In pairs: of rows r and
+ * r + 1, r / 2 in place of r. */
+typedef void gr_across_fn(const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip);
+
+/* As above; NULL: rows are decoded one by one. across.c */
+extern gr_across_fn *const GR_ISA_FN(across)[1 + GR_WORDS][GR_DTYPE_COUNT];
+
 /* Columns [col, end) of a product that is thin (product.h), as far as they are whole strips: returns the first that is left. thin.c */
 int64_t GR_ISA_FN(thin)(const gr_cpu_product *p, int64_t col, int64_t end);
 

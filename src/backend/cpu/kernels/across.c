@@ -1,0 +1,177 @@
+/* Tiles whose columns are columns of W, for types whose codes are few: a sub-block has 16 or 32 values, which are computed once, and a code
+ * is an index among them. GR_LANES rows of blocks are opened at once, a lane for each; the values are those of kernels/decode.c. */
+#include "backend/cpu/kernels/blocks.h"
+#include "backend/cpu/kernels/tiles.h"
+
+enum { PART = 128 }; /* columns: half a super-block, of which all codes of four bits are used */
+
+#if GR_LANES == 16
+
+/* 16 bytes of a row, or in pairs those of two rows: the first row's in the low half of each lane. */
+GR_INLINE vi codes_of(bool words, const uint8_t *x, int64_t stride)
+{
+  vi even = (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)x));
+  if (!words) return even;
+  return even | (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(x + stride))) << 16;
+}
+
+/* The values of codes 0 to 31 as floats; in pairs those of two rows, in bf16. */
+typedef struct values {
+  vf low, high; /* in pairs of 16 codes: only low, one row behind the other */
+} values;
+
+GR_INLINE vf values_from(float code, float scale, float min)
+{
+  const vf step = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+  return madd(step + code, vset(scale), vset(min));
+}
+
+GR_INLINE values values_16(bool words, const float *scale, const float *min)
+{
+  values v = { values_from(0, scale[0], min[0]), { 0 } };
+#if GR_WORDS
+  if (words) v.low = vwords(v.low, values_from(0, scale[1], min[1]));
+#endif
+  (void)words;
+  return v;
+}
+
+GR_INLINE values values_32(bool words, const float *scale, const float *min)
+{
+  values v = { values_from(0, scale[0], min[0]), values_from(16, scale[0], min[0]) };
+#if GR_WORDS
+  if (words) v.low = vwords(v.low, v.high), v.high = vwords(values_from(0, scale[1], min[1]), values_from(16, scale[1], min[1]));
+#endif
+  (void)words;
+  return v;
+}
+
+/* Bits above the code are anything. */
+GR_INLINE vf look_up_16(bool words, const values *v, vi codes)
+{
+  if (words) return (vf)_mm512_permutexvar_epi16((__m512i)((codes & 0x000f000f) | 0x00100000), (__m512i)v->low);
+  return (vf)_mm512_permutexvar_ps((__m512i)codes, (__m512)v->low);
+}
+
+/* The fifth bit of a code stands in `fifth`. */
+GR_INLINE vf look_up_32(bool words, const values *v, vi codes, vi fifth)
+{
+  vi index = (codes & 0x000f000f) | (fifth & 0x00100010);
+  if (words) return (vf)_mm512_permutex2var_epi16((__m512i)v->low, (__m512i)(index | 0x00200000), (__m512i)v->high);
+  return (vf)_mm512_permutex2var_ps((__m512)v->low, (__m512i)index, (__m512)v->high);
+}
+
+/* Scales and minima by sub-block and row. */
+typedef struct opened {
+  float scale[8][GR_LANES], min[8][GR_LANES];
+} opened;
+
+GR_INLINE void open_k(opened *o, const uint8_t *x, int64_t stride)
+{
+  gr_head_k h;
+  q4_k_open(&h, x, stride); /* Q5_K's are the same */
+  for (int s = 0; s < 8; s++) {
+    vstore(o->scale[s], h.scale[s]);
+    vstore(o->min[s], h.min[s]);
+  }
+}
+
+/* Rows of a lane of the tile, and floats from one row to the next. */
+GR_INLINE int each(bool words) { return words ? 2 : 1; }
+
+GR_INLINE void q4_k_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
+{
+  opened o;
+  open_k(&o, x, stride);
+  for (int64_t s = first / 32; s < (first + PART) / 32; s += 2, dst += 2 * strip) {
+    const uint8_t *q = x + 16 + 16 * s;
+    float *to = dst;
+    for (int r = 0; r < GR_LANES; r += each(words), q += each(words) * stride, to += GR_COLS) {
+      const values low = values_16(words, &o.scale[s][r], &o.min[s][r]), high = values_16(words, &o.scale[s + 1][r], &o.min[s + 1][r]);
+      GR_UNROLL
+      for (int i = 0; i < 32; i += GR_LANES) {
+        vi codes = codes_of(words, q + i, stride);
+        vstore(to + i, look_up_16(words, &low, codes));
+        vstore(to + strip + i, look_up_16(words, &high, codes >> 4));
+      }
+    }
+  }
+}
+
+GR_INLINE void q5_k_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
+{
+  opened o;
+  open_k(&o, x, stride);
+  for (int s = (int)first / 32; s < (first + PART) / 32; s += 2, dst += 2 * strip) {
+    const uint8_t *q = x;
+    float *to = dst;
+    for (int r = 0; r < GR_LANES; r += each(words), q += each(words) * stride, to += GR_COLS) {
+      const values low = values_32(words, &o.scale[s][r], &o.min[s][r]), high = values_32(words, &o.scale[s + 1][r], &o.min[s + 1][r]);
+      GR_UNROLL
+      for (int i = 0; i < 32; i += GR_LANES) {
+        vi codes = codes_of(words, q + 48 + 16 * s + i, stride), fifth = codes_of(words, q + 16 + i, stride) << 4 >> s;
+        vstore(to + i, look_up_32(words, &low, codes, fifth));
+        vstore(to + strip + i, look_up_32(words, &high, codes >> 4, fifth >> 1));
+      }
+    }
+  }
+}
+
+/* 64 values of 16 elements each are not worth a table. Sub-block t of 32 elements in half h: bits 4 (t / 2) of ql, 2 t of qh. */
+GR_INLINE vf q6_k_values(const uint8_t *ql, const uint8_t *qh, int t, float scale)
+{
+  vi q = (codes_of(false, ql, 0) >> 4 * (t >> 1) & 15) | (codes_of(false, qh, 0) >> 2 * t & 3) << 4;
+  return vset(scale) * to_float(q - 32);
+}
+
+GR_INLINE void q6_k_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
+{
+  const int64_t half = first / PART;
+  gr_head_q6 h;
+  float scale[8][GR_LANES];
+  q6_k_open(&h, x, stride);
+  for (int i = 0; i < 8; i++) vstore(scale[i], h.d * to_float(h.scales[2 * half + i / 4] << (24 - 8 * (i % 4)) >> 24));
+  GR_UNROLL
+  for (int t = 0; t < 4; t++, dst += strip) {
+    const uint8_t *ql = x + 64 * half + 32 * (t & 1), *qh = x + 128 + 32 * half;
+    float *to = dst;
+    for (int r = 0; r < GR_LANES; r += each(words), ql += each(words) * stride, qh += each(words) * stride, to += GR_COLS) {
+      GR_UNROLL
+      for (int i = 0; i < 32; i += GR_LANES) {
+        vf v = q6_k_values(ql + i, qh + i, t, scale[2 * t + i / 16][r]);
+#if GR_WORDS
+        if (words) v = vpair(v, q6_k_values(ql + stride + i, qh + stride + i, t, scale[2 * t + i / 16][r + 1]));
+#endif
+        vstore(to + i, v);
+      }
+    }
+  }
+}
+
+#define ACROSS(type, variant, words)                                                                                                       \
+  static void type##_##variant(const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)                                 \
+  {                                                                                                                                        \
+    type##_part(words, x, stride, first, dst, strip);                                                                                      \
+  }
+#define VARIANT(variant, words) ACROSS(q4_k, variant, words) ACROSS(q5_k, variant, words) ACROSS(q6_k, variant, words)
+#define ENTRIES(variant)                                                                                                                   \
+  {                                                                                                                                        \
+    [GR_Q4_K] = q4_k_##variant, [GR_Q5_K] = q5_k_##variant, [GR_Q6_K] = q6_k_##variant                                                     \
+  }
+
+VARIANT(floats, false)
+#if GR_WORDS
+VARIANT(words, true)
+#endif
+
+gr_across_fn *const GR_ISA_FN(across)[1 + GR_WORDS][GR_DTYPE_COUNT] = { ENTRIES(floats),
+#if GR_WORDS
+                                                                        ENTRIES(words)
+#endif
+};
+
+#else
+gr_across_fn *const GR_ISA_FN(across)[1 + GR_WORDS][GR_DTYPE_COUNT] = { { NULL } };
+#endif
+
+int64_t GR_ISA_FN(across_unit)(gr_dtype type) { return GR_ISA_FN(across)[0][type] ? PART : gr_dtype_get(type)->block_elems; }
