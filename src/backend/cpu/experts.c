@@ -1,5 +1,6 @@
 /* matmul_id, matmul_id_back, out_prod_id: one product for each expert that has pairs (pairs.h), of rows read and written where they stand.
  * Jobs are cut by shape: a part of an expert's pairs times a panel of columns; each packs its own rows and decodes its own tiles. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "backend/cpu/pairs.h"
@@ -48,6 +49,7 @@ typedef struct grouped {
   int64_t first_col, panels; /* of this run: all columns, or a band */
   gr_cpu_part *parts;
   int64_t n_parts;
+  atomic_int_fast64_t next; /* job that no thread has taken */
   float *threads;
   int64_t thread_floats;
 } grouped;
@@ -75,11 +77,18 @@ static size_t lay_out(grouped *g, int threads, char *base)
   return (size_t)(parts + gr_cpu_align(g->thread_floats * (int64_t)sizeof(float)) * threads);
 }
 
-static void group_job(void *ctx, size_t job, int thread)
+/* The weight and the columns of a job. */
+static const char *job_weight(const grouped *g, int64_t job, int64_t *from, int64_t *to)
 {
-  const grouped *g = ctx;
-  const gr_cpu_part *part = &g->parts[(int64_t)job / g->panels];
-  int64_t panel = (int64_t)job % g->panels, units = gr_ceil_div(g->p.cols - g->first_col, g->p.unit);
+  int64_t panel = job % g->panels, units = gr_ceil_div(g->p.cols - g->first_col, g->p.unit);
+  *from = g->first_col + gr_block_begin(units, g->panels, panel) * g->p.unit;
+  *to = gr_min(g->first_col + gr_block_begin(units, g->panels, panel + 1) * g->p.unit, g->p.cols);
+  return (const char *)g->w->data + (GR_MUTANT(matmul_id_expert_0) ? 0 : g->parts[job / g->panels].expert) * g->w->nb[2];
+}
+
+static void group_job(const grouped *g, int64_t job, int64_t following, int thread)
+{
+  const gr_cpu_part *part = &g->parts[job / g->panels];
   int64_t x_at[GR_CPU_PART], y_at[GR_CPU_PART], base_at[GR_CPU_PART];
   for (int64_t r = 0; r < part->count; r++) {
     uint32_t pair = gr_cpu_pair(&g->pairs, part->first + r);
@@ -91,10 +100,22 @@ static void group_job(void *ctx, size_t job, int thread)
   p.rows = part->count;
   p.y_at = y_at, p.base_at = base_at;
   p.term[0].x_at = x_at;
-  p.term[0].w = (const char *)g->w->data + (GR_MUTANT(matmul_id_expert_0) ? 0 : part->expert) * g->w->nb[2];
-  int64_t from = g->first_col + gr_block_begin(units, g->panels, panel) * p.unit;
-  int64_t to = gr_min(g->first_col + gr_block_begin(units, g->panels, panel + 1) * p.unit, p.cols);
+  int64_t from, to;
+  p.term[0].w = job_weight(g, job, &from, &to);
+  if (following < g->n_parts * g->panels) p.then = job_weight(g, following, &p.then_from, &p.then_to);
   p.isa->group(&p, from, to, g->threads + g->thread_floats * thread);
+}
+
+/* Each thread takes its next job before the present one is done, so that its weights can be fetched meanwhile. */
+static void groups_of_thread(void *ctx, size_t share, int thread)
+{
+  (void)share;
+  grouped *g = ctx;
+  int64_t jobs = g->n_parts * g->panels;
+  for (int64_t job = atomic_fetch_add(&g->next, 1), following; job < jobs; job = following) {
+    following = atomic_fetch_add(&g->next, 1);
+    group_job(g, job, following, thread);
+  }
 }
 
 /* Columns [first, first + cols) of the products of all groups. */
@@ -105,7 +126,8 @@ static void run_groups(grouped *g, int64_t first, int64_t cols, gr_pool *pool)
   band.p.cols = first + cols;
   int64_t most = gr_max(1, cols / gr_max(PANEL, g->p.unit));
   band.panels = gr_min(most, gr_ceil_div(JOBS, gr_max(1, g->n_parts)));
-  gr_pool_run(pool, (size_t)(g->n_parts * band.panels), group_job, &band);
+  band.next = 0;
+  gr_pool_run(pool, (size_t)gr_min(gr_pool_threads(pool), g->n_parts * band.panels), groups_of_thread, &band);
 }
 
 /* ---- matmul_id ---- */

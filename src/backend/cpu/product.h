@@ -63,6 +63,8 @@ struct gr_cpu_product {
   int64_t base_row;    /* floats */
   const int64_t *y_at; /* groups: floats from y to each row, in place of y_row; and from base, in place of base_row */
   const int64_t *base_at;
+  const char *then; /* groups: the weight of the thread's next job, or NULL; columns then_from to then_to of it */
+  int64_t then_from, then_to;
   gr_cpu_finish *finish; /* NULL: nothing more is done */
   const void *finish_ctx;
   int64_t slice; /* columns handed to finish at once, from multiples of it: one call a block of rows and slice; 0: as they come */

@@ -101,8 +101,8 @@ static int64_t score(const gr_cpu_attention *a, int64_t head, const strip_state 
     const float *k = a->k_blocks ? block_at(a, a->k_blocks, width, head, j / GR_ROWS) : row_at(&a->k, head, j);
     GR_ISA_FN(micro)
     [a->k_blocks ? GR_A_PACKED : GR_A_BY_ROW][rows - 1][s->vectors - 1](k, a->k_blocks ? rows : a->k.nb[2] / (int64_t)sizeof(float), s->qt,
-                                                                        GR_COLS, width, s->scores + (j - first) * GR_COLS, GR_COLS, NULL,
-                                                                        0);
+                                                                        GR_COLS, width, s->scores + (j - first) * GR_COLS, GR_COLS, NULL, 0,
+                                                                        NULL);
   }
   return first;
 }

@@ -75,7 +75,8 @@ static void by_key(const gr_cpu_attention *a, const back_block *b, float *blocks
     int64_t rows = gr_min(GR_ROWS, m - i * GR_ROWS);
     const float *packed = blocks + (b->kv * a->blocks + i) * (GR_ROWS * width + GR_CPU_SPARE);
     GR_ISA_FN(micro)
-    [GR_A_PACKED][rows - 1][1](packed, rows, qt, GR_CPU_QUERIES, width, c + (i * GR_ROWS - from) * GR_CPU_QUERIES, GR_CPU_QUERIES, NULL, 0);
+    [GR_A_PACKED][rows - 1][1](packed, rows, qt, GR_CPU_QUERIES, width, c + (i * GR_ROWS - from) * GR_CPU_QUERIES, GR_CPU_QUERIES, NULL, 0,
+                               NULL);
   }
 }
 

@@ -4,17 +4,18 @@
  * into memset) the kernel is three times slower. tests/e2e/spills.sh looks at the assembly. */
 static inline __attribute__((always_inline)) void micro(int layout, int rows, int vectors, const float *a, int64_t a_step, const float *b,
                                                         int64_t b_step, int64_t steps, float *c, int64_t c_row, const float *base,
-                                                        int64_t base_row)
+                                                        int64_t base_row, const gr_ahead *ahead)
 {
   vf sum[GR_ROWS][2];
   const int64_t row = layout == GR_A_PACKED || layout == GR_A_WORDS ? 1 : layout == GR_A_BY_ROW ? a_step : GR_CPU_QUERIES;
   const bool packed = layout == GR_A_PACKED || layout == GR_A_WORDS;
-  const int64_t step = packed ? a_step : 1;
+  const int64_t step = packed ? a_step : 1, next = ahead ? ahead->step : 0;
+  const char *w = ahead ? ahead->at : (const char *)a;
   GR_UNROLL
   for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vf){ 0 };
   for (int64_t s = 0; s < steps; s++, a += step, b += b_step) {
     vf left = vload(b), right = vectors == 2 ? vload(b + GR_LANES) : left;
-    if (packed) __builtin_prefetch(a + 16 * step);
+    if (packed) __builtin_prefetch(a + 16 * step), __builtin_prefetch(w, 0, 2), w += next;
     __builtin_prefetch(b + 16 * b_step);
     const gr_side side = load_side(a, layout == GR_A_PACKED ? rows : 0);
     GR_UNROLL
@@ -54,9 +55,9 @@ static inline __attribute__((always_inline)) void micro(int layout, int rows, in
 #endif
 #define KERNEL(L, R, V)                                                                                                                    \
   static void micro_##L##_##R##_##V(const float *a, int64_t a_step, const float *b, int64_t b_step, int64_t steps, float *c,               \
-                                    int64_t c_row, const float *base, int64_t base_row)                                                    \
+                                    int64_t c_row, const float *base, int64_t base_row, const gr_ahead *ahead)                             \
   {                                                                                                                                        \
-    micro(GR_A_##L, R, V, a, a_step, b, b_step, steps, c, c_row, base, base_row);                                                          \
+    micro(GR_A_##L, R, V, a, a_step, b, b_step, steps, c, c_row, base, base_row, ahead);                                                   \
   }
 #define KERNELS(L, R) KERNEL(L, R, 1) KERNEL(L, R, 2)
 #define ENTRY(L, R) { micro_##L##_##R##_1, micro_##L##_##R##_2 },
@@ -82,7 +83,8 @@ void GR_ISA_FN(micro_edge)(int layout, const gr_micro_block *m, int64_t col)
   float aside[GR_ROWS * GR_COLS];
   int64_t live = m->cols - col;
   GR_ISA_FN(micro)
-  [layout][m->rows - 1][live > GR_LANES](m->a, m->a_step, m->b + col / GR_COLS * m->b_strip, m->b_step, m->steps, aside, GR_COLS, NULL, 0);
+  [layout][m->rows - 1][live > GR_LANES](m->a, m->a_step, m->b + col / GR_COLS * m->b_strip, m->b_step, m->steps, aside, GR_COLS, NULL, 0,
+                                         NULL);
   for (int64_t r = 0; r < m->rows; r++)
     for (int64_t i = 0; i < live; i++) {
       float sum = aside[r * GR_COLS + i];

@@ -23,11 +23,36 @@ enum {
  * WORDS, where the set has them: as PACKED, but elements of a and b are words of two bf16, two steps of the contraction at once. */
 enum { GR_A_PACKED, GR_A_BY_ROW, GR_A_BY_KEY, GR_A_WORDS, GR_A_LAYOUTS = GR_A_WORDS + GR_WORDS };
 
+/* Lines that are asked for while a block is multiplied, one a step: what the next tile will be made of. */
+typedef struct gr_ahead {
+  const char *at;
+  int64_t step; /* bytes */
+} gr_ahead;
+
+/* Of packed layouts alone; ahead NULL: nothing is asked for. */
 typedef void gr_micro_fn(const float *a, int64_t a_step, const float *b, int64_t b_step, int64_t steps, float *c, int64_t c_row,
-                         const float *base, int64_t base_row);
+                         const float *base, int64_t base_row, const gr_ahead *ahead);
 
 /* [layout][rows - 1][vectors - 1] */
 extern gr_micro_fn *const GR_ISA_FN(micro)[GR_A_LAYOUTS][GR_ROWS][2];
+
+/* `rows` rows of `lines` cache lines, `step` bytes apart: walked line by line down the rows, by as many as a block has steps. */
+typedef struct gr_walk {
+  const char *w;
+  int64_t step, rows, lines;
+  int64_t row; /* where it stands; what is left of lines is counted down */
+} gr_walk;
+
+enum { GR_LINE = 64 };
+
+static inline gr_ahead walk_on(gr_walk *w, int64_t steps)
+{
+  gr_ahead a = { w->w + w->row * w->step, w->step };
+  if (w->lines == 0) return (gr_ahead){ w->w, 0 };
+  w->row += steps;
+  if (w->row >= w->rows) w->row = 0, w->w += GR_LINE, w->lines--;
+  return a;
+}
 
 /* A block of rows against any number of columns. Strips of GR_COLS columns of b begin b_strip floats apart, and can be read as whole
  * vectors; c and base are neither read nor written beyond cols. base NULL: nothing is added; it may be c. */
@@ -36,6 +61,7 @@ typedef struct gr_micro_block {
   float *c;
   int64_t a_step, b_step, b_strip, c_row, base_row;
   int64_t rows, cols, steps;
+  gr_walk *walk; /* NULL: nothing is asked for meanwhile */
 } gr_micro_block;
 
 void GR_ISA_FN(micro_edge)(int layout, const gr_micro_block *m, int64_t col);
@@ -46,8 +72,11 @@ static inline void micro_block(int layout, const gr_micro_block *m)
   const float *b = m->b;
   for (int64_t j = 0; j < m->cols; j += GR_COLS, b += m->b_strip) {
     int64_t live = m->cols - j;
+    gr_ahead ahead = { 0 };
+    if (m->walk) ahead = walk_on(m->walk, m->steps);
     if (live >= GR_COLS || live == GR_LANES)
-      kernel[live >= GR_COLS](m->a, m->a_step, b, m->b_step, m->steps, m->c + j, m->c_row, m->base ? m->base + j : NULL, m->base_row);
+      kernel[live >= GR_COLS](m->a, m->a_step, b, m->b_step, m->steps, m->c + j, m->c_row, m->base ? m->base + j : NULL, m->base_row,
+                              m->walk ? &ahead : NULL);
     else if (!GR_MUTANT(matmul_last_partial_strip)) GR_ISA_FN(micro_edge)(layout, m, j);
   }
 }

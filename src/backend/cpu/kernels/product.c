@@ -353,6 +353,23 @@ static void scatter(const gr_cpu_product *p, int64_t first, int64_t rows, int64_
   }
 }
 
+/* What the tile after the one at (col, k) is made of: the next columns, the next chunk, or the first tile of the job that follows. */
+static gr_walk next_tile(const gr_cpu_product *p, int64_t first, int64_t col, int64_t end, int64_t k)
+{
+  gr_cpu_term t = p->term[0];
+  int64_t from = col + p->widest, block = gr_dtype_get(t.dtype)->block_elems;
+  if (from >= end) from = first, k += t.chunk;
+  if (k >= t.depth) t.w = p->then, from = p->then_from, end = p->then_to, k = 0;
+  if (!t.w || GR_LANES < 16) return (gr_walk){ 0 };
+  int64_t cols = gr_min(p->widest, end - from), deep = gr_min(t.chunk, t.depth - k);
+  if (t.across) {
+    const char *w = weight_at(&t, k, from), *last = weight_at(&t, k, from + cols - 1) + gr_dtype_get(t.dtype)->block_bytes;
+    return (gr_walk){ .w = w, .step = t.w_row, .rows = deep, .lines = (last - w + GR_LINE - 1) / GR_LINE + (block > 1) };
+  }
+  if (k > 0) return (gr_walk){ 0 }; /* asked for with the first chunk */
+  return (gr_walk){ .w = weight_at(&t, from, 0), .step = GR_LINE, .rows = gr_ceil_div(cols * t.w_row, GR_LINE), .lines = 1 };
+}
+
 void GR_ISA_FN(group)(const gr_cpu_product *p, int64_t col, int64_t end, float *scratch)
 {
   const gr_cpu_term *t = p->term;
@@ -370,6 +387,7 @@ void GR_ISA_FN(group)(const gr_cpu_product *p, int64_t col, int64_t end, float *
     for (float *v = packed; GR_MUTANT(matmul_id_back_half) && v < aside; v++) *v = GR_MUTANT_HALF(matmul_id_back_half, *v);
     for (int64_t c = col, wide; c < end; c += wide) {
       wide = gr_min(p->widest, end - c);
+      gr_walk walk = next_tile(p, col, c, end, k);
       make_tile(p, t, GR_MUTANT(matmul_id_tile_0) ? 0 : c, wide, k, deep, scratch);
       for (int64_t b = 0; b < blocks; b++) {
         int64_t first = gr_block_begin(p->rows, blocks, b), rows = gr_block_begin(p->rows, blocks, b + 1) - first;
@@ -382,7 +400,8 @@ void GR_ISA_FN(group)(const gr_cpu_product *p, int64_t col, int64_t end, float *
                              .c_row = p->widest,
                              .rows = rows,
                              .cols = wide,
-                             .steps = steps };
+                             .steps = steps,
+                             .walk = walk.w ? &walk : NULL };
         micro_block(packed_layout(t), &m);
         scatter(p, first, rows, c, wide, aside, k > 0);
       }
