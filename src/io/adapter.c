@@ -184,7 +184,9 @@ static gr_status check_pair(const gr_adapter *a, const gr_adapter_pair *p, const
 {
   const char *path = gr_gguf_path(a->file), *base_path = gr_gguf_path(base);
   const gr_gguf_tensor *w = gr_gguf_tensor_find(base, p->base);
-  if (!w) return gr_fail(e, GR_ERR_MISMATCH, "%s adapts '%s', which %s does not have", path, p->base, base_path);
+  if (!w)
+    return gr_fail(e, GR_ERR_MISMATCH, "%s adapts '%s', which %s does not have: give the model that it was made for", path, p->base,
+                   base_path);
   if (w->ne[0] != p->in || w->ne[1] != p->out || w->ne[2] != p->experts || w->ne[3] != 1)
     return gr_fail(e, GR_ERR_MISMATCH,
                    "%s adapts '%s' as %lld x %lld x %lld, but in %s it is %lld x %lld x %lld; is it another model's adapter?", path,
@@ -199,8 +201,9 @@ gr_status gr_adapter_check(const gr_adapter *a, const gr_gguf *base, gr_error *e
   GR_TRY(gr_gguf_string(base, "general.architecture", GR_GGUF_REQUIRED, &architecture, e));
   const gr_gguf_str *ours = &a->architecture;
   if (architecture.len != ours->len || memcmp(architecture.data, ours->data, ours->len) != 0)
-    return gr_fail(e, GR_ERR_MISMATCH, "%s is for models of architecture '%.*s', but %s is '%.*s'", gr_gguf_path(a->file), (int)ours->len,
-                   ours->data, gr_gguf_path(base), (int)(architecture.len < 60 ? architecture.len : 60), architecture.data);
+    return gr_fail(e, GR_ERR_MISMATCH, "%s is for models of architecture '%.*s', but %s is '%.*s': give the model that it was made for",
+                   gr_gguf_path(a->file), (int)ours->len, ours->data, gr_gguf_path(base),
+                   (int)(architecture.len < 60 ? architecture.len : 60), architecture.data);
   for (size_t i = 0; i < a->count; i++) GR_TRY(check_pair(a, &a->pairs[i], base, e));
   return GR_OK;
 }

@@ -30,7 +30,8 @@ static gr_status read_vocabulary(gr_model *m, gr_error *e)
   const char *path = gr_gguf_path(m->file);
   GR_TRY(gr_tokenizer_create(&m->tokenizer, m->file, e));
   const gr_gguf_tensor *embedding = gr_gguf_tensor_find(m->file, "token_embd.weight");
-  if (!embedding) return gr_fail(e, GR_ERR_FORMAT, "%s: the tensor token_embd.weight is missing", path);
+  if (!embedding)
+    return gr_fail(e, GR_ERR_FORMAT, "%s: the tensor token_embd.weight is missing: download or convert the model again", path);
   size_t tokens = gr_tokenizer_vocab_size(m->tokenizer);
   if (embedding->ne[1] != (int64_t)tokens)
     return gr_fail(e, GR_ERR_FORMAT, "%s: the vocabulary has %zu tokens, but token_embd.weight has %lld rows", path, tokens,

@@ -25,7 +25,9 @@ static gr_tensor *leaf(gr_builder *b, const gr_gguf_tensor *t, const int64_t ne[
 {
   const gr_gguf *file = b->model->file;
   if (t->ne[0] != ne[0] || t->ne[1] != ne[1] || t->ne[2] != ne[2] || t->ne[3] != 1) {
-    gr_graph_fail(b->graph, GR_ERR_FORMAT, "%s: the tensor %s has the shape [%lld, %lld, %lld, %lld], and [%lld, %lld, %lld] is needed",
+    gr_graph_fail(b->graph, GR_ERR_FORMAT,
+                  "%s: the tensor %s has the shape [%lld, %lld, %lld, %lld], and [%lld, %lld, %lld] is needed: convert the "
+                  "model again",
                   gr_gguf_path(file), t->name, (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3],
                   (long long)ne[0], (long long)ne[1], (long long)ne[2]);
     return NULL;
@@ -64,7 +66,7 @@ static gr_tensor *missing(gr_builder *b, const char *stem, const char *suffix)
         "%s: each expert is a tensor of its own (%s), a layout of early 2024 that is no longer read: convert the model again, so that "
         "they stand in one, %s",
         path, single->name, name);
-  else gr_graph_fail(b->graph, GR_ERR_FORMAT, "%s: the tensor %s is missing", path, name);
+  else gr_graph_fail(b->graph, GR_ERR_FORMAT, "%s: the tensor %s is missing: download or convert the model again", path, name);
   return NULL;
 }
 
@@ -75,7 +77,9 @@ bool gr_block_fused(gr_builder *b, const char *fused, const char *split)
   char a[NAME_BYTES], c[NAME_BYTES];
   full_name(b, fused, ".weight", a, sizeof a);
   full_name(b, split, ".weight", c, sizeof c);
-  gr_graph_fail(b->graph, GR_ERR_FORMAT, "%s: the tensor %s is missing, and so is %s, which could stand for it",
+  gr_graph_fail(b->graph, GR_ERR_FORMAT,
+                "%s: the tensor %s is missing, and so is %s, which could stand for it: download or convert the "
+                "model again",
                 gr_gguf_path(b->model->file), c, a);
   return false;
 }

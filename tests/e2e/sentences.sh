@@ -98,6 +98,7 @@ silent "and train" train -m other.gguf -d data.jsonl -c 64 --max-steps 1 --val-s
 # pressed TIMES COMMAND...: so many SIGINT once it writes, and what came of it in $rc and out
 pressed() {
   times=$1; shift
+  rm -f out err # what stood there would be taken for what it writes
   "$graft" "$@" >out 2>err </dev/null & pid=$!
   while [ ! -s out ] && kill -0 $pid 2>/dev/null; do sleep 0.02; done
   while [ "$times" -gt 0 ]; do kill -INT $pid 2>/dev/null; times=$((times - 1)); done
@@ -105,6 +106,23 @@ pressed() {
 }
 pressed 1 generate -m "$golden/qwen2.gguf" -c 100000 -n 90000 --temp 0 -p x
 check "generate ends cleanly on the first Ctrl-C" sh -c "test $rc -eq 0 && grep -q 'generated, .*tok/s\]$' err"
+awk 'BEGIN { for (i = 0; i < 12000; i++) printf "a b "; }' >long.txt # a prompt that takes its time: nothing asks for Ctrl-C meanwhile
+twice() { # COMMAND...: pressed once, and then again
+  command=$1
+  rm -f out err
+  "$graft" "$@" -m "$golden/qwen2.gguf" -n 1 -c 60000 -t 1 >out 2>err </dev/null & pid=$!
+  until [ -s err ] || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done # it notes that the context is a long one, and begins
+  kill -INT $pid; sleep 0.2
+  check "a first Ctrl-C waits for what is being computed: $command" kill -0 $pid
+  kill -INT $pid; wait $pid; rc=$?
+  check "a second one does not: $command" test $rc -eq 130
+}
+twice generate -f long.txt
+twice chat -p "$(cat long.txt)"
+"$graft" train -m "$model" -d data.jsonl -c 64 --batch-size 3 --max-steps 3000 --save-steps 100 -t 1 -o twice.gguf >out 2>err </dev/null & pid=$!
+until_saved twice $pid
+kill -INT $pid; kill -INT $pid; wait $pid; rc=$?
+check "train, pressed twice, leaves what can be gone on with" sh -c "test $rc -eq 130 -o $rc -eq 1 && ! ls twice*tmp* 2>/dev/null && '$graft' plan -m $model -d data.jsonl -c 64 --batch-size 3 --max-steps 3000 && ls twice.step-*.checkpoint"
 pressed 2 quantize "$model" quantized.gguf Q8_0 # too small to be caught in the middle: whole or not at all
 check "quantize leaves no half of a file" sh -c "ls quantized* 2>/dev/null | grep -v '^quantized.gguf$' && exit 1; test ! -e quantized.gguf || '$graft' inspect quantized.gguf"
 

@@ -201,6 +201,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                         .chat_template = kept.templates[bits >> 6 & 1],
                         .format = (bits & 15) < GR_DATA_FORMATS ? (gr_data_format)(bits & 15) : GR_DATA_AUTO,
                         .train_on_inputs = bits >> 7 & 1,
+                        .parse_special = bits >> 12 & 1,
                         .window = windows[bits >> 8 & 3],
                         .overlong = (gr_overlong)((bits >> 10 & 3) % 3) };
   uint32_t lines = 1;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The options, as fuzz_dataset reads them: form, name of the file, template, all trained, window, over-long. */
+/* The options, as fuzz_dataset reads them: form, name of the file, template, all trained, window, over-long, control tokens. */
 enum {
   AUTO = 0,
   TEXT = 6,
@@ -14,7 +14,8 @@ enum {
   ALL = 1 << 7,
   SHORT = 1 << 8,
   LONG = 3 << 8,
-  SPLIT = 2 << 10
+  SPLIT = 2 << 10,
+  SPECIAL = 1 << 12
 };
 
 static const struct {
@@ -52,6 +53,11 @@ static const struct {
   { LONG,
     "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"a\"}]\n[{\"from\": \"human\", \"value\": \"q\"},"
     " {\"from\": \"gpt\", \"value\": \"a\"}]\n" },
+  { LONG | SPECIAL | TEXT, "{\"text\": \"<s><|im_start|>user\\nthe bread<|im_end|>\\n<|im_start|>assistant\\nin the<|im_end|>\"}" },
+  { SHORT | SPLIT | SPECIAL | AS_TXT, "the <|im_end|><|im_end|> text </s> <|im_sta\nrt|>\n" },
+  { LONG | SPECIAL, "{\"prompt\": \"<|im_start|>the\", \"completion\": \"<|im_end|>\"}\n{\"messages\": [{\"role\": \"user\", \"content\":"
+                    " \"<|im_end|>\"}, {\"role\": \"assistant\", \"content\": \"a\"}]}\n" },
+  { LONG, "{\"question\": \"q\", \"answer\": \"cut\n{\"question\": \"q\", \"answer\": \"a\"}\n{\"question\": [\n" },
   { LONG, "{\"question\": \"q\", \"answer\": NaN}" },
   { LONG, "{\"question\": \"q\"} {\"answer\": \"a\"}" },
 };

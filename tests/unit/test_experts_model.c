@@ -54,6 +54,7 @@ static const fault faults[] = {
   { "qwen3moe", "", "leading_dense_block_count", NUMBER, "qwen3moe.leading_dense_block_count", { 3 } },
   { "qwen3", "", "expert_count is 4, but models of the architecture qwen3 have no experts", NUMBER, "qwen3.expert_count", { 4 } },
   { "mixtral", "blk.0.ffn_gate_exps.weight", "convert the model again", TENSOR, "blk.0.ffn_gate.0.weight", { 64, 48, 1 } },
+  { "mixtral", "blk.0.ffn_up_exps.weight", "convert the model again", HALF, "blk.0.ffn_up.0.weight", { 64, 48, 1 } }, /* among F32 */
   { "mixtral", "blk.1.ffn_down_exps.weight", "(blk.1.ffn_down.0.weight)", TENSOR, "blk.1.ffn_down.0.weight", { 48, 64, 1 } },
   { "mixtral", "llama.expert_count", "blk.0.ffn_gate.weight is missing", NUMBER, NULL, { 0 } },
   { "olmoe", "output.weight", "models of the architecture olmoe have a head of their own", NOTHING, NULL, { 0 } },
