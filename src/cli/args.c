@@ -141,6 +141,8 @@ gr_status gr_arg_too_many(const gr_arg *args, const char *word, const char *befo
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
     if (ends_in(word, files[i].extension) && (!args || find(args, files[i].option, strlen(files[i].option))))
       return gr_fail(e, GR_ERR_USAGE, "'%s' is one argument too many: %s with %s", word, files[i].what, files[i].option);
+  const gr_arg *text = args ? find(args, "-p", 2) : NULL;
+  if (text && text->kind == GR_ARG_TEXT) return gr_fail(e, GR_ERR_USAGE, "'%s' is one argument too many: a text is given with -p", word);
   return gr_fail(e, GR_ERR_USAGE, "'%s' is one argument too many", word);
 }
 

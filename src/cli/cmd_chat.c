@@ -128,6 +128,8 @@ static gr_status turn(struct chat *c, const char *text, size_t n, gr_error *e)
   return s;
 }
 
+static const char help[] = "Ctrl-D or /exit ends the conversation, Ctrl-C an answer; /clear begins anew.\n";
+
 static bool is(const char *line, size_t n, const char *word) { return strlen(word) == n && memcmp(line, word, n) == 0; }
 
 /* A line of the user's, or *n of 0: there is none. At a terminal Ctrl-C gives a fresh prompt, and twice in a row the end. */
@@ -159,14 +161,18 @@ static gr_status talk(struct chat *c, gr_error *e)
   }
   bool terminal = isatty(0);
   setvbuf(stdin, NULL, _IONBF, 0); /* nothing may wait where poll does not look */
-  if (terminal) fprintf(stderr, "Ctrl-D or /exit ends the conversation, Ctrl-C an answer; /clear begins anew.\n");
+  if (terminal) fputs(help, stderr);
   char *line = NULL;
   size_t cap = 0, n = 0;
   gr_status s = GR_OK;
   while ((s = read_line(terminal, &line, &cap, &n, e)) == GR_OK && n) {
     while (n && (line[n - 1] == '\n' || line[n - 1] == '\r')) n--;
     if (n == 0) continue;
-    if (is(line, n, "/exit")) break;
+    if (is(line, n, "/exit") || is(line, n, "/quit") || is(line, n, "/bye")) break;
+    if (is(line, n, "/help")) {
+      fputs(help, stderr);
+      continue;
+    }
     if (is(line, n, "/clear")) {
       clear(c);
       continue;
@@ -226,7 +232,8 @@ int gr_cmd_chat(int argc, char **argv)
   };
   int status = 0;
   gr_error e = { 0 };
-  if (gr_cli_parse(args, argc, argv, NULL, "usage: graft chat -m MODEL [--lora ADAPTER] [options]\nA line /clear begins anew, /exit ends.",
+  if (gr_cli_parse(args, argc, argv, NULL,
+                   "usage: graft chat -m MODEL [--lora ADAPTER] [options]\nA line /clear begins anew, /exit ends, /help says so.",
                    &status)) {
     gr_interrupt_catch(false);
     status = run(&o, &e) == GR_OK ? 0 : gr_cli_fail(&e);

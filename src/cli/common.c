@@ -122,6 +122,20 @@ static gr_status add_adapter(gr_cli_model *m, const char *path, double scale, gr
   return GR_OK;
 }
 
+/* "FILE:0.5" behind --lora is a file of that name, or meant for --lora-scaled. */
+static gr_status explain_scale(const char *path, gr_status s, gr_error *e)
+{
+  const char *colon = strrchr(path, ':');
+  char *end = NULL, *file = colon ? gr_strndup(path, (size_t)(colon - path)) : NULL;
+  if (colon) strtod(colon + 1, &end);
+  if (file && end > colon + 1 && !*end && gr_file_exists(file) && !gr_file_exists(path)) {
+    gr_error why = *e;
+    gr_fail(e, s, "%s: a scale is given as --lora-scaled %s", why.text, path);
+  }
+  gr_free(file);
+  return s;
+}
+
 static gr_status add_scaled(gr_cli_model *m, const char *text, gr_error *e)
 {
   const char *colon = strrchr(text, ':');
@@ -155,7 +169,10 @@ gr_status gr_cli_model_open(gr_cli_model *m, gr_error *e)
   GR_TRY(explain_path(m->path, gr_model_open(&m->model, m->path, e), e));
   m->adapters = gr_calloc(m->lora.n + m->lora_scaled.n, sizeof *m->adapters);
   if (!m->adapters) return gr_fail_memory(e, 0);
-  for (size_t i = 0; i < m->lora.n; i++) GR_TRY(add_adapter(m, m->lora.items[i], 1, e));
+  for (size_t i = 0; i < m->lora.n; i++) {
+    gr_status s = add_adapter(m, m->lora.items[i], 1, e);
+    if (s != GR_OK) return explain_scale(m->lora.items[i], s, e);
+  }
   for (size_t i = 0; i < m->lora_scaled.n; i++) GR_TRY(add_scaled(m, m->lora_scaled.items[i], e));
   return GR_OK;
 }

@@ -59,7 +59,7 @@ int main(int argc, char **argv)
     print_usage(argc < 2 ? stderr : stdout);
     return gr_cli_end(argc < 2 ? 2 : 0);
   }
-  if (strcmp(argv[1], "--version") == 0) {
+  if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0 || strcmp(argv[1], "version") == 0) {
     printf("graft %s\n", GR_VERSION);
     return gr_cli_end(0);
   }

@@ -72,7 +72,9 @@ static gr_status parse_header(parser *p, uint64_t *n_tensors, uint64_t *n_kv)
   if (p->part->size == 0) return gr_fail(p->e, GR_ERR_FORMAT, "the file is empty: copy or download it again");
   const uint8_t *magic = gr_cursor_take(&p->in, 4);
   if (!magic || memcmp(magic, "GGUF", 4) != 0)
-    return gr_fail(p->e, GR_ERR_FORMAT, "not a GGUF file: it does not begin with the four bytes \"GGUF\"");
+    return gr_fail(p->e, GR_ERR_FORMAT,
+                   "not a GGUF file, which begins with the four bytes \"GGUF\": convert the model to GGUF, or name another "
+                   "file");
   uint32_t version = gr_cursor_u32(&p->in);
   if (p->in.failed) return gr_fail(p->e, GR_ERR_FORMAT, "the file ends inside the header (it has %zu bytes)", p->part->size);
   /* The format has no byte-order mark; a small number read backwards has nothing in its low half. */

@@ -111,7 +111,7 @@ gr_status gr_memory_parse(const char *text, size_t *bytes, gr_error *e)
   static const char units[] = "KMGT";
   char *end;
   double v = strtod(text, &end);
-  bool number = end != text && v > 0;
+  bool number = end != text && v > 0 && (*end || v >= 1 << 20); /* who writes 6 means 6G */
   while (*end == ' ') end++;
   const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
   if (unit) end++;

@@ -175,11 +175,16 @@ static bool is_targets(const gr_option_info *info) { return strcmp(info->field, 
 static gr_status add_names(gr_train_options *o, gr_string_list *l, const char *text, const char *where, gr_error *e)
 {
   bool any = false;
-  while (*text) {
-    size_t n = strncmp(text, "re:", 3) == 0 ? strlen(text) : strcspn(text, ",");
-    if (n) GR_TRY(add_text(o, l, text, n, e));
-    any |= n > 0;
-    text += n + (text[n] == ',');
+  for (const char *at = text; *at;) {
+    at += strspn(at, " ");
+    bool expression = strncmp(at, "re:", 3) == 0;
+    size_t n = expression ? strlen(at) : strcspn(at, ","), name = n;
+    while (!expression && name && at[name - 1] == ' ') name--;
+    if (!expression && strcspn(at, " []'\"") < name)
+      return gr_fail(e, GR_ERR_USAGE, "%starget_modules takes names with commas between them, as in q_proj,v_proj, not '%s'", where, text);
+    if (name) GR_TRY(add_text(o, l, at, name, e));
+    any |= name > 0;
+    at += n + (at[n] == ',');
   }
   return any ? GR_OK : no_names(where, e);
 }

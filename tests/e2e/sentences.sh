@@ -63,6 +63,22 @@ refused "eval -c 1" 2 "window of 1 tokens is not possible: give at least 2 with 
 refused "bench -c 1" 2 "give at least 2 with -c" bench -m "$model" -c 1
 refused "generate -c 1" 2 "-c" generate -m "$tiny" -c 1 -p 'one two three'
 
+# ---- what is typed in other programs ----
+for command in chat generate tokenize; do refused "a text without its option: $command" 2 "'hello' is one argument too many: a text is given with -p$" $command -m "$tiny" hello; done
+refused "two words are not" 2 "'b.gguf' is one argument too many" inspect "$tiny" b.gguf
+for word in version -V --version; do check "$word" sh -c "'$graft' $word | grep -q '^graft [0-9]'"; done
+refused "a list of Python for targets" 2 "target_modules takes names with commas between them, as in q_proj,v_proj, not '\['q_proj', 'v_proj'\]'" train -m "$model" -d data.jsonl -o x.gguf --target-modules "['q_proj', 'v_proj']"
+refused "blanks between targets" 2 "as in q_proj,v_proj, not 'q_proj v_proj'" train -m "$model" -d data.jsonl -o x.gguf --target-modules "q_proj v_proj"
+check "blanks behind commas are fine" "$graft" plan -m "$model" -d data.jsonl --target-modules "q_proj, v_proj"
+check "and so is any expression" "$graft" plan -m "$model" -d data.jsonl --target-modules "re:.*attn_[qv][.]weight"
+refused "memory without a unit" 2 "a size is a number with K, M, G or T, as in 900M or 6G, not '6'" train -m "$model" -d data.jsonl -o x.gguf --max-memory 6
+cp "$golden/llama-lora.gguf" scaled.gguf
+refused "a scale behind --lora" 1 "cannot open scaled.gguf:0.5: .*: a scale is given as --lora-scaled scaled.gguf:0.5$" generate -m "$model" --lora scaled.gguf:0.5 -p x
+refused "and no file behind it" 1 "cannot open nope.gguf:0.5: No such file or directory$" generate -m "$model" --lora nope.gguf:0.5 -p x
+refused "a model that is no GGUF" 1 "data.jsonl: not a GGUF file, .*: convert the model to GGUF, or name another file$" inspect data.jsonl
+for word in /quit /bye /exit; do check "chat ends on $word" test "$(printf '%s\nWho?\n' $word | "$graft" chat -m "$tiny" --temp 0 -n 4 --json 2>/dev/null | wc -l)" -eq 0; done
+check "chat tells on /help" sh -c "printf '/help\n' | '$graft' chat -m $tiny --json 2>&1 | grep -q '^Ctrl-D or /exit ends the conversation'"
+
 # ---- help of each command, however it is asked for ----
 for command in $("$graft" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
   check "help $command" sh -c "'$graft' $command --help >whole 2>&1 && '$graft' help $command >asked && cmp whole asked && '$graft' --help $command | cmp whole -"
