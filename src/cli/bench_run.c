@@ -52,7 +52,8 @@ static gr_bench_class class_of(const gr_launch_info *info)
   case GR_OP_out_prod:
   case GR_OP_out_prod_add: return GR_BENCH_PRODUCTS;
   case GR_OP_head_loss:
-  case GR_OP_head_loss_back: return GR_BENCH_HEAD;
+  case GR_OP_head_loss_back:
+  case GR_OP_head_loss_dh: return GR_BENCH_HEAD;
   case GR_OP_attention:
   case GR_OP_attention_back: return GR_BENCH_ATTENTION;
   case GR_OP_route:

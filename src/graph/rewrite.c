@@ -184,6 +184,40 @@ static void count_uses(const gr_plan *p, uint32_t *uses)
   for (size_t i = 0; i < p->n_outputs; i++) uses[p->outputs[i]->id] += 2; /* must exist under its own name */
 }
 
+/* Whether a node of the schedule reads t. */
+static bool is_read(const gr_plan *p, const gr_tensor *t)
+{
+  for (size_t i = 0; i < p->n_schedule; i++)
+    for (int k = 0; k < p->schedule[i]->n_in; k++)
+      if (p->schedule[i]->in[k] && gr_tensor_root(p->schedule[i]->in[k]) == t) return true;
+  return false;
+}
+
+/* head_loss and head_loss_back of one head become one node that computes each logit once: where the gradient of nll is a leaf, nothing
+ * else waits for nll or the log-sum-exp, and the head has no adapter (whose B needs gradients that are divided already). */
+static gr_node *fuse_head(gr_plan *p, gr_node *back, const uint32_t *uses)
+{
+  enum { LSE = 3, DNLL, BIAS, A };
+  if (back->op != GR_OP_head_loss_back || !back->in[LSE]->node || back->in[DNLL]->node || (back->n_in > A && back->in[A])) return NULL;
+  gr_node *loss = back->in[LSE]->node;
+  gr_tensor *nll = loss->out[0], *bias = back->n_in > BIAS ? back->in[BIAS] : NULL;
+  if (loss->op != GR_OP_head_loss || uses[back->in[LSE]->id] != 1 || is_read(p, nll)) return NULL;
+  gr_graph *g = p->graph;
+  g->layer = back->layer;
+  g->phase = back->phase;
+  gr_tensor *in[] = { back->in[0], back->in[1], back->in[2], back->in[DNLL], bias };
+  gr_tensor *y = gr_graph_node(g, GR_OP_head_loss_dh, in, 5, back->params);
+  if (!y) return NULL;
+  gr_node *both = y->node;
+  loss->out[0] = y; /* which nobody reads: the node is dropped */
+  nll->node = back->out[0]->node = both;
+  both->out[0] = nll;
+  both->out[1] = back->out[0];
+  both->out[1]->output = 1;
+  both->name = back->name;
+  return both;
+}
+
 static gr_status fuse(gr_plan *p, gr_error *e)
 {
   if (p->options.no_fusion) return GR_OK;
@@ -191,13 +225,16 @@ static gr_status fuse(gr_plan *p, gr_error *e)
   uint32_t *uses = gr_calloc(n, sizeof *uses);
   if (!uses) return gr_fail_memory(e, n * sizeof *uses);
   count_uses(p, uses);
-  for (size_t i = 0; i < p->n_schedule; i++)
+  for (size_t i = 0; i < p->n_schedule; i++) {
+    gr_node *head = fuse_head(p, p->schedule[i], uses);
+    if (head) p->schedule[i] = head;
     for (size_t f = 0; f < sizeof fusions / sizeof *fusions; f++) {
       gr_node *fused = p->schedule[i]->out[0]->id < n ? try_fusion(p, &fusions[f], p->schedule[i], uses) : NULL;
       if (!fused) continue;
       p->schedule[i] = fused;
       break;
     }
+  }
   gr_free(uses);
   GR_TRY(gr_graph_status(p->graph, e));
   return drop_unneeded(p, e);

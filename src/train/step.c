@@ -327,7 +327,8 @@ static int growth_of(const gr_launch_info *info)
   case GR_OP_attention:
   case GR_OP_attention_back: return BY_PAIR;
   case GR_OP_head_loss:
-  case GR_OP_head_loss_back: return BY_TRAINED;
+  case GR_OP_head_loss_back:
+  case GR_OP_head_loss_dh: return BY_TRAINED;
   default: return BY_TOKEN;
   }
 }

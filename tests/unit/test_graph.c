@@ -208,6 +208,66 @@ static void a_product_has_the_same_bits_whatever_it_is_added_to(void **state)
   gr_backend_close(cpu);
 }
 
+/* How many launches of op the training of one head has, and its gradient to h. */
+enum head_kind { HEAD_PLAIN, HEAD_FUSED, HEAD_NLL_READ, HEAD_SEED_COMPUTED, HEAD_ADAPTED, HEAD_KINDS };
+
+static size_t head_step(gr_backend *cpu, enum head_kind kind, float *nll_and_dh)
+{
+  enum { D = 19, V = 4099, N = 5, R = 2 };
+  gr_error e = { 0 };
+  gr_graph *g = gr_graph_create();
+  assert_non_null(g);
+  gr_tensor *seed = leaf(g, GR_LEAF_INPUT, GR_F32, N, 1, "seed"), *labels = leaf(g, GR_LEAF_INPUT, GR_I32, N, 1, "labels");
+  struct gr_head_inputs in = { .w = leaf(g, GR_LEAF_INPUT, GR_F32, D, V, "w"),
+                               .h = leaf(g, GR_LEAF_INPUT, GR_F32, D, N, "h"),
+                               .labels = labels };
+  if (kind == HEAD_ADAPTED) in.a = leaf(g, GR_LEAF_INPUT, GR_F32, D, R, "a"), in.b = leaf(g, GR_LEAF_INPUT, GR_F32, R, V, "b");
+  gr_tensor *nll = gr_head_loss(g, &in, &(struct gr_head_params){ .scale = 1, .lora_scale = 1 }), *out[3] = { nll };
+  assert_ok(gr_graph_backward(g, nll, kind == HEAD_SEED_COMPUTED ? gr_scale(g, seed, 1) : seed, &in.h, 1, &out[1], &e), &e);
+  out[2] = kind == HEAD_NLL_READ ? gr_scale(g, nll, 2) : out[1];
+  const gr_plan_options o = { .backends = &cpu, .n_backends = 1, .no_fusion = kind == HEAD_PLAIN, .poison = true };
+  gr_plan *p = NULL;
+  assert_ok(gr_plan_create(&p, g, out, 3, &o, &e), &e);
+  assert_ok(gr_plan_allocate(p, &e), &e);
+  gr_tensor *inputs[] = { in.w, in.h, seed, in.a, in.b };
+  for (int i = 0; i < 5 && inputs[i]; i++) {
+    size_t n = (size_t)(inputs[i]->ne[0] * inputs[i]->ne[1]);
+    float *values = gr_alloc(n * sizeof *values);
+    assert_non_null(values);
+    for (size_t k = 0; k < n; k++) values[k] = (float)((k * 2654435761u + (size_t)i) % 1000003) / 1000003 - 0.5f;
+    assert_ok(gr_plan_write(p, inputs[i], values, n * sizeof *values, &e), &e);
+    gr_free(values);
+  }
+  assert_ok(gr_plan_write(p, labels, (const int32_t[N]){ 0, 4098, -1, 17, 2048 }, N * sizeof(int32_t), &e), &e);
+  assert_ok(gr_plan_run_all(p, &e), &e);
+  assert_ok(gr_plan_read(p, nll, nll_and_dh, N * sizeof(float), &e), &e);
+  assert_ok(gr_plan_read(p, out[1], nll_and_dh + N, D * N * sizeof(float), &e), &e);
+  size_t fused = 0;
+  for (size_t i = 0; i < gr_plan_launches(p); i++) {
+    gr_launch_info info;
+    gr_plan_launch_info(p, i, &info);
+    fused += info.node->op == GR_OP_head_loss_dh;
+  }
+  gr_plan_free(p);
+  gr_graph_free(g);
+  return fused;
+}
+
+/* Where nll is needed before its gradient can be known, or B is, the two nodes stay. */
+static void a_head_is_fused_with_its_gradient_where_nothing_waits(void **state)
+{
+  (void)state;
+  gr_backend *cpu = open_backend("cpu");
+  float all[HEAD_KINDS][100];
+  for (int kind = 0; kind < HEAD_KINDS; kind++) assert_int_equal(head_step(cpu, kind, all[kind]), kind == HEAD_FUSED);
+  assert_memory_equal(all[HEAD_PLAIN], all[HEAD_NLL_READ], sizeof all[0]);
+  assert_memory_equal(all[HEAD_PLAIN], all[HEAD_SEED_COMPUTED], sizeof all[0]);
+  for (int i = 0; i < 100; i++)
+    if (!(fabsf(all[HEAD_FUSED][i] - all[HEAD_PLAIN][i]) <= 1e-5f * fabsf(all[HEAD_PLAIN][i]) + 1e-7f))
+      fail_msg("%d: %g fused, %g plain", i, (double)all[HEAD_FUSED][i], (double)all[HEAD_PLAIN][i]);
+  gr_backend_close(cpu);
+}
+
 static void what_cannot_be_is_refused_by_name(void **state)
 {
   (void)state;
@@ -257,6 +317,7 @@ int main(void)
     cmocka_unit_test(fusion_happens_and_can_be_left_out),
     cmocka_unit_test(live_sizes_are_checked),
     cmocka_unit_test(a_product_has_the_same_bits_whatever_it_is_added_to),
+    cmocka_unit_test(a_head_is_fused_with_its_gradient_where_nothing_waits),
     cmocka_unit_test(what_cannot_be_is_refused_by_name),
   };
   return cmocka_run_group_tests_name("graph", tests, NULL, NULL);

@@ -1,7 +1,9 @@
-/* head_loss, head_loss_back. The tokens that have a label are taken in chunks, their hidden states gathered: masked tokens cost nothing.
- * Forward, logits live a slice of the vocabulary at a time in the scratch of a thread, and leave behind, for each token and slice, the
- * largest and the sum of exponentials. Backward, a block of the vocabulary at a time becomes gradients and is multiplied back.
- * Each token's bits are its own, whatever chunk it falls into. */
+/* head_loss, head_loss_back, head_loss_dh. The tokens that have a label are taken in chunks, their hidden states gathered: masked tokens
+ * cost nothing. Forward, logits live a slice of the vocabulary at a time in the scratch of a thread, and leave behind, for each token and
+ * slice, the largest and the sum of exponentials. Backward, a block of the vocabulary at a time becomes gradients and is multiplied back.
+ * Where both are one op, a block becomes exponentials below the largest logit so far and is multiplied back so: what was summed below a
+ * smaller one is scaled down, and everything is divided by the sum at the end. Each token's bits are its own, whatever chunk it falls into.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -29,10 +31,11 @@ typedef struct head {
   float *top;      /* forward: [chunk, slices] */
   double *sum;     /* forward: [chunk, slices] */
   float *at_label; /* forward: [chunk] */
-  float *g, *dx;   /* backward: [VOCAB_BLOCK, chunk], [width, chunk] */
-  char *product;   /* the engine's */
-  int64_t rows;    /* live rows of the chunk */
-  int64_t first;   /* word of the vocabulary that the present block begins with */
+  const gr_array *dnll;
+  float *g, *dx; /* backward: [VOCAB_BLOCK, chunk], [width, chunk] */
+  char *product; /* the engine's */
+  int64_t rows;  /* live rows of the chunk */
+  int64_t first; /* word of the vocabulary that the present block begins with */
 } head;
 
 static const gr_array *optional(const gr_op_call *call, int i) { return i < call->n_in && call->in[i].ne[0] > 0 ? &call->in[i] : NULL; }
@@ -73,6 +76,11 @@ static size_t lay_out(head *s, bool back, char *base)
   s->tokens = take(base, &at, c * (int64_t)sizeof *s->tokens);
   s->x = take(base, &at, c * s->width * f);
   s->u = take(base, &at, c * s->rank * f);
+  if (s->dnll) { /* a largest and a sum of each token */
+    s->top = take(base, &at, c * f);
+    s->sum = take(base, &at, c * (int64_t)sizeof *s->sum);
+    s->at_label = take(base, &at, c * f);
+  }
   if (back) {
     s->q = take(base, &at, c * s->rank * f);
     s->g = take(base, &at, c * VOCAB_BLOCK * f);
@@ -101,6 +109,15 @@ static size_t scratch_of(head s, bool back, int threads)
 
 size_t gr_cpu_scratch_head_loss(const gr_op_call *call, int threads) { return scratch_of(head_of(call, 3, 4, 5), false, threads); }
 size_t gr_cpu_scratch_head_loss_back(const gr_op_call *call, int threads) { return scratch_of(head_of(call, 5, 6, 7), true, threads); }
+
+static head both_of(const gr_op_call *call)
+{
+  head s = head_of(call, 4, 5, 6);
+  s.dnll = &call->in[3];
+  return s;
+}
+
+size_t gr_cpu_scratch_head_loss_dh(const gr_op_call *call, int threads) { return scratch_of(both_of(call), true, threads); }
 
 /* ---- tokens ---- */
 
@@ -303,5 +320,97 @@ static gr_status run_head_back(gr_backend *b, const gr_op_call *call, bool bf16)
   return GR_OK;
 }
 
+/* ---- both at once ---- */
+
+enum { ROWS = 4 }; /* of a job */
+
+static void finish_block(const gr_cpu_product *p, int64_t row, int64_t rows, int64_t col, int64_t cols, float *z, int64_t z_row)
+{
+  const head *s = p->finish_ctx;
+  for (int64_t r = row; r < row + rows; r++, z += z_row) finish_logits(s, z, s->first + col, cols);
+}
+
+/* Logits of a block become exponentials. The label's is kept apart: what it takes from the gradient is found without a difference. */
+static void exp_job(void *ctx, size_t job, int thread)
+{
+  (void)thread;
+  const head *s = ctx;
+  int64_t count = gr_min(VOCAB_BLOCK, s->vocab - s->first);
+  for (int64_t r = (int64_t)job * ROWS; r < gr_min(((int64_t)job + 1) * ROWS, s->rows); r++) {
+    float *z = s->g + r * count, before = s->top[r];
+    int64_t label = label_at(s, s->tokens[r]) - s->first;
+    bool here = label >= 0 && label < count;
+    if (here) {
+      s->at_label[r] = z[label];
+      z[label] = -INFINITY;
+    }
+    double sum = s->isa->exp_from(z, count, s->params.softcap, &s->top[r]);
+    if (here) z[label] = 0;
+    if (before < s->top[r] && s->first > 0) {
+      float down = GR_MUTANT(head_loss_dh_no_rescale) ? 1 : (float)exp((double)before - (double)s->top[r]), *dx = s->dx + r * s->width;
+      s->isa->scale(dx, dx, down, s->width);
+      s->sum[r] *= (double)down;
+    }
+    s->sum[r] += sum;
+  }
+}
+
+/* y += w * row of the head. */
+static void add_word(const head *s, int64_t word, float w, float *y)
+{
+  float piece[GR_CPU_PIECE + GR_CPU_SPARE];
+  const gr_dtype_info *d = gr_dtype_get(s->w->dtype);
+  for (int64_t i = 0; i < s->width; i += GR_CPU_PIECE) {
+    int64_t n = gr_min(GR_CPU_PIECE, s->width - i);
+    const float *row = piece;
+    if (s->w->dtype == GR_F32) row = gr_cpu_piece(s->w, i, n, (gr_row_at){ word, 0, 0 }, piece);
+    else s->isa->decode[s->w->dtype]((const char *)s->w->data + word * s->w->nb[1] + i / d->block_elems * d->block_bytes, piece, n);
+    s->isa->add_scaled(y + i, row, w, n);
+  }
+}
+
+/* The log-sum-exp of a token, the label's logit included; nll; and dh = dnll (sum over v of p_v slope_v W_v - slope_label W_label). */
+static void both_job(void *ctx, size_t job, int thread)
+{
+  (void)thread;
+  const head *s = ctx;
+  for (int64_t r = (int64_t)job * ROWS; r < gr_min(((int64_t)job + 1) * ROWS, s->rows); r++) {
+    int64_t t = s->tokens[r];
+    double at_label = (double)s->at_label[r], top = fmax(at_label, (double)s->top[r]), cap = (double)s->params.softcap;
+    double below = s->top[r] > -INFINITY ? exp((double)s->top[r] - top) : 0, others = s->sum[r] * below;
+    double total = others + exp(at_label - top), weight = (double)float_at(s->dnll, t) * (double)s->params.scale;
+    double slope = cap > 0 ? 1 - at_label / cap * (at_label / cap) : 1;
+    if (GR_MUTANT(head_loss_dh_no_weight)) weight = (double)s->params.scale;
+    ((float *)s->call->out[0].data)[t] = (float)(top + log(total) - at_label);
+    float *dh = (float *)s->call->out[1].data + t * s->width;
+    s->isa->scale(dh, s->dx + r * s->width, (float)(weight * below / total), s->width);
+    add_word(s, label_at(s, t), (float)(-weight * slope * (others / total)), dh);
+  }
+}
+
+static gr_status run_both(gr_backend *b, const gr_op_call *call, bool bf16)
+{
+  head s = both_of(call);
+  s.isa = gr_cpu_isa_of(b);
+  s.bf16 = bf16;
+  lay_out(&s, true, call->scratch);
+  for (int i = 0; i < 2; i++) memset(call->out[i].data, 0, (size_t)gr_array_count(&call->out[i]) * sizeof(float));
+  for (int64_t next = 0; gather(&s, &next);) {
+    size_t jobs = (size_t)gr_ceil_div(s.rows, ROWS);
+    for (int64_t r = 0; r < s.rows; r++) s.top[r] = -INFINITY, s.sum[r] = 0;
+    for (s.first = 0; s.first < s.vocab; s.first += VOCAB_BLOCK) {
+      int64_t count = gr_min(VOCAB_BLOCK, s.vocab - s.first);
+      gr_cpu_product p = logits(&s, count, finish_block);
+      p.y = s.g, p.y_row = count;
+      run(&s, &p);
+      gr_pool_run(call->pool, jobs, exp_job, &s);
+      multiply(&s, term_of(&s, s.w, s.first, count, true, s.g), s.width, s.dx, s.first > 0);
+    }
+    gr_pool_run(call->pool, jobs, both_job, &s);
+  }
+  return GR_OK;
+}
+
 GR_CPU_BOTH_PRECISIONS(head_loss, run_head)
+GR_CPU_BOTH_PRECISIONS(head_loss_dh, run_both)
 GR_CPU_BOTH_PRECISIONS(head_loss_back, run_head_back)

@@ -53,3 +53,22 @@ void GR_ISA_FN(loss_gradient)(float *z, float lse, int64_t label, float dnll, fl
   }
   if (here) z[label] -= weight * at_label;
 }
+
+double GR_ISA_FN(exp_from)(float *z, int64_t n, float cap, float *largest)
+{
+  int64_t whole = n - n % GR_LANES;
+  vf top = vset(*largest), end = load_end(z + whole, n - whole);
+  for (int64_t i = 0; i < whole; i += GR_LANES) top = vmax(vload(z + i), top);
+  *largest = vmax_lanes(vmax(end, top));
+  float base = *largest > -INFINITY ? *largest : 0;
+  vdouble low = { 0 }, high = { 0 };
+  for (int64_t i = 0; i < n; i += GR_LANES) {
+    int64_t live = gr_min(n - i, GR_LANES);
+    vf v = live == GR_LANES ? vload(z + i) : end, e = vexp(v - base);
+    low += vwiden_low(e);
+    high += vwiden_high(e);
+    if (cap > 0 && !GR_MUTANT(head_loss_dh_no_softcap)) e *= 1.0f - v / cap * (v / cap);
+    vstore_part(z + i, e, live);
+  }
+  return vsum(low + high);
+}
