@@ -14,7 +14,8 @@ enum {
   FEW_ROWS = 32,            /* for which floats are not copied to tiles */
   PAGE = 4096,              /* rows this far apart share the sets of an L1 cache: read side by side they push each other out */
   JOBS = 4,                 /* panels a thread, so that one that loses its core for a while does not hold up the others */
-  NARROW = 64,              /* columns of a panel that are not split further for that */
+  DECODING = 25,            /* tokens through a column of a tile that cost as much as decoding it, */
+  READING = 8,              /* and columns as much as reading x for one more panel: roughly */
   SMALL = 100000            /* multiply-adds that are not worth waking threads for */
 };
 
@@ -96,6 +97,25 @@ static void plan_terms(gr_cpu_product *p, float **scratch)
     p->widest = gr_min(p->widest, tile_cols(p->cols, gr_words(t, t->chunk), p->unit));
 }
 
+/* As many panels and groups as take the least time, by the slowest thread's share of columns and tokens; of about equal times the finest.
+ */
+static void deal(gr_cpu_product *p, int64_t units, int64_t threads)
+{
+  int64_t least = gr_min(gr_max(gr_ceil_div(units * p->unit, p->widest), 1), units);
+  int64_t most = threads == 1 ? least : gr_min(gr_max(round_up(least, threads), threads * JOBS), units);
+  double best = 0;
+  p->panels = 0;
+  for (int64_t panels = least; panels <= most; panels++) {
+    int64_t groups = panels >= threads ? 1 : gr_min(gr_ceil_div(threads, panels), p->blocks);
+    double cols = (double)(gr_ceil_div(units, panels) * p->unit), rows = (double)p->rows / (double)groups;
+    double time = (double)gr_ceil_div(panels * groups, threads) * (cols * (rows + DECODING) + READING * rows);
+    if (p->panels > 0 && time > 1.02 * best) continue;
+    best = p->panels > 0 && best < time ? best : time;
+    p->panels = panels;
+    p->groups = groups;
+  }
+}
+
 /* How work is dealt changes no bit either. */
 static void plan(gr_cpu_product *p, const gr_cpu_isa *isa, int threads, float *scratch)
 {
@@ -110,10 +130,7 @@ static void plan(gr_cpu_product *p, const gr_cpu_isa *isa, int threads, float *s
     work += (double)p->rows * (double)p->cols * (double)t->depth;
   }
   if (work < SMALL) threads = 1;
-  int64_t wanted = gr_min(threads > 1 ? (int64_t)threads * JOBS : 1, gr_ceil_div(p->cols, gr_max(NARROW, p->unit)));
-  p->panels = gr_max(gr_ceil_div(units * p->unit, p->widest), wanted);
-  p->panels = gr_min(round_up(p->panels, threads), units);
-  p->groups = p->panels >= threads ? 1 : gr_min(gr_ceil_div(threads, p->panels), p->blocks);
+  deal(p, units, threads);
   p->thread_floats = round_up(p->widest * deepest + (p->y ? 0 : p->widest * p->rows), 16);
   p->threads = scratch;
 }
