@@ -1,30 +1,29 @@
-/* bench/step MODEL [window = 512] [threads = 2] [seconds = 20] [rank = 16] [f32 or bf16]
+/* bench_step MODEL [window = 512] [threads = 2] [seconds = 20] [rank = 16] [f32 or bf16]
  *
- * What a training step costs on this machine, beside the machine's own limit measured in the same run: forward and backward of one
- * window of random tokens, LoRA on every linear. The limit is that of F32 in both precisions. Operations are counted as 4 x parameters x
- * tokens (2 forward, 2 backward), the head's once for each token. Prints one line a repetition, then medians, then where the time goes. */
-#define _GNU_SOURCE
+ * What a training step costs on this machine, beside the machine's own limit measured in the same run (the best of tries between the
+ * repetitions): forward and backward of one window of random tokens, LoRA on every linear. The limit is that of F32 in both precisions.
+ * Operations are counted as 4PT (parameters x tokens: 2 forward, 2 backward) + 6 for each parameter of an adapter and token (2 forward, 4
+ * backward) + what attention's cost says of visible pairs (4 forward, 10 backward for each element of a head: the backward computes scores
+ * again, as every flash attention does); nothing else that is computed again counts. Prints where the time goes, then medians. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "backend/cpu/peak.h"
 #include "base/alloc.h"
 #include "base/rng.h"
-#include "bench/limit.h"
 #include "graph/graph.h"
 #include "model/model.h"
 
 enum { RUNS_MAX = 200 };
 
-static double clock_of(clockid_t id)
+static double now(void)
 {
   struct timespec t;
-  clock_gettime(id, &t);
+  clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-
-static double now(void) { return clock_of(CLOCK_MONOTONIC); }
 
 static int by_value(const void *a, const void *b)
 {
@@ -136,6 +135,23 @@ static void print_profile(const step *s)
   }
 }
 
+static double attention_flops(const step *s)
+{
+  double sum = 0;
+  for (size_t i = 0; i < gr_plan_launches(s->plan); i++) {
+    gr_launch_info info;
+    gr_plan_launch_info(s->plan, i, &info);
+    if (info.node && (info.node->op == GR_OP_attention || info.node->op == GR_OP_attention_back)) sum += info.cost.flops;
+  }
+  return sum;
+}
+
+static void print_rate(const char *what, double flops, double wall, double processor, double limit)
+{
+  printf("%-28s %7.1f GFLOP/s, %5.1f %% of the limit; by processor time %7.1f, %5.1f %%\n", what, flops / wall * 1e-9,
+         100 * flops / wall / limit, flops / processor * 1e-9, 100 * flops / processor / limit);
+}
+
 int main(int argc, char **argv)
 {
   if (argc < 2) return fprintf(stderr, "usage: step MODEL [window] [threads] [seconds] [rank] [f32 or bf16]\n"), 2;
@@ -160,23 +176,26 @@ int main(int argc, char **argv)
   step s = { 0 };
   make_step(&s, m, lora, cpu, window);
   fill(&s, m);
-  double f[RUNS_MAX], b[RUNS_MAX], both[RUNS_MAX], limit[RUNS_MAX], cpu_time[RUNS_MAX],
-      flops = 4.0 * (double)gr_model_parameters(m) * (double)window;
+  double f[RUNS_MAX], b[RUNS_MAX], both[RUNS_MAX], processor[RUNS_MAX];
+  double base = 4.0 * (double)gr_model_parameters(m) * (double)window, lora_flops = 6.0 * (double)gr_lora_parameters(lora) * (double)window;
+  gr_cpu_limits limits = { 0 };
   size_t n = 0;
   run(&s, &f[0], &b[0]);
   for (double end = now() + seconds; n < RUNS_MAX && (n < 3 || now() < end); n++) {
-    limit[n] = bench_fma_limit(pool);
-    double cpu_start = clock_of(CLOCK_PROCESS_CPUTIME_ID);
+    gr_cpu_limits_raise(&limits, cpu, pool, NULL, 0);
+    double start = gr_pool_seconds(pool);
     run(&s, &f[n], &b[n]);
-    cpu_time[n] = (clock_of(CLOCK_PROCESS_CPUTIME_ID) - cpu_start) / threads;
+    processor[n] = (gr_pool_seconds(pool) - start) / threads;
     both[n] = f[n] + b[n];
   }
   print_profile(&s);
-  double t = median(both, n), l = median(limit, n), tf = median(f, n), tb = median(b, n);
-  printf("\nwindow %lld, %d threads, rank %lld, %zu runs: %.3f s a window, %.1f tokens/s, %.1f GFLOP/s of a limit of %.1f: %.1f %%; "
-         "backward / forward %.2f\n",
-         (long long)window, threads, (long long)rank, n, t, (double)window / t, flops / t * 1e-9, l, 100 * flops / t * 1e-9 / l, tb / tf);
-  printf("by processor time, which leaves out what other processes took: %.1f GFLOP/s\n", flops / median(cpu_time, n) * 1e-9);
+  double t = median(both, n), tp = median(processor, n), tf = median(f, n), tb = median(b, n), attention = attention_flops(&s);
+  printf(
+      "\nwindow %lld, %d threads, rank %lld, %zu runs: %.3f s a window, %.1f tokens/s (%.1f by processor time); backward / forward %.2f\n",
+      (long long)window, threads, (long long)rank, n, t, (double)window / t, (double)window / tp, tb / tf);
+  printf("limit: %.1f GFLOP/s of F32 multiply-adds on registers\n", limits.flop_s[0] * 1e-9);
+  print_rate("4PT + LoRA + attention:", base + lora_flops + attention, t, tp, limits.flop_s[0]);
+  print_rate("4PT alone:", base, t, tp, limits.flop_s[0]);
   printf("plan: %.1f MB\n", (double)gr_plan_bytes(s.plan, 0) / 1e6);
   return 0;
 }

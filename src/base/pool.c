@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -156,6 +157,30 @@ void gr_pool_free(gr_pool *p)
 }
 
 int gr_pool_threads(const gr_pool *p) { return p ? p->threads : 1; }
+
+static double seconds_of(clockid_t clock)
+{
+  struct timespec t = { 0 };
+  clock_gettime(clock, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Thread by thread: the clock of a whole process counts what its other threads run only at the next tick of the scheduler, so that a
+ * millisecond of two threads looks like one of one. */
+double gr_pool_seconds(const gr_pool *p)
+{
+#if defined(__APPLE__)
+  (void)p;
+  return seconds_of(CLOCK_PROCESS_CPUTIME_ID); /* which has no clocks of single threads */
+#else
+  double sum = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+  for (int i = 1; p && i < p->threads; i++) {
+    clockid_t clock;
+    if (pthread_getcpuclockid(p->ids[i], &clock) == 0) sum += seconds_of(clock);
+  }
+  return sum;
+#endif
+}
 
 void gr_pool_run(gr_pool *p, size_t jobs, gr_pool_work *work, void *ctx)
 {

@@ -12,6 +12,7 @@ typedef struct gr_pool gr_pool;
 gr_status gr_pool_create(gr_pool **pool, int threads, gr_error *e);
 void gr_pool_free(gr_pool *pool);         /* NULL is fine */
 int gr_pool_threads(const gr_pool *pool); /* 1 for NULL */
+double gr_pool_seconds(const gr_pool *);  /* of processor time that the caller and the pool's threads have taken so far, NULL: the caller */
 int gr_pool_processors(void);             /* those that this process may run on */
 
 /* Runs work(ctx, job, thread) for job = 0..jobs-1, thread = 0..threads-1 (for per-thread scratch), and returns when all are

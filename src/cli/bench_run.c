@@ -3,37 +3,24 @@
 #include <string.h>
 #include <time.h>
 
-#include "backend/cpu/peak.h"
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "infer/sample.h"
 #include "infer/session.h"
 #include "train/step.h"
 
-enum { TRIES = 64, LOOPS = 20000, READ_BYTES = 256 << 20, BATCH_MOST = 512 };
+enum { READ_BYTES = 256 << 20, BATCH_MOST = 512 };
 
-static double clock_of(clockid_t id)
+static double now(void)
 {
   struct timespec t;
-  clock_gettime(id, &t);
+  clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- the machine's limits ---- */
-
-/* In short tries, of which the best counts: a limit is what the machine gives while nobody else is served. Memory is read a piece a try, so
- * that none of it is in a cache. */
 static void measure_limits(gr_bench *b, const unsigned char *memory)
 {
-  const gr_backend *cpu = b->m->backends[b->m->n_backends - 1];
-  const size_t piece = READ_BYTES / TRIES;
-  for (size_t i = 0; i < TRIES; i++) {
-    double start = clock_of(CLOCK_MONOTONIC), flops = gr_cpu_peak(cpu, b->m->pool, LOOPS, false), middle = clock_of(CLOCK_MONOTONIC);
-    (void)gr_cpu_read(b->m->pool, memory + i * piece, piece);
-    double flop_s = flops / (middle - start), byte_s = (double)piece / (clock_of(CLOCK_MONOTONIC) - middle);
-    if (flop_s > b->flop_s) b->flop_s = flop_s;
-    if (byte_s > b->byte_s) b->byte_s = byte_s;
-  }
+  gr_cpu_limits_raise(&b->limits, b->m->backends[b->m->n_backends - 1], b->m->pool, memory, READ_BYTES);
 }
 
 /* ---- profiles ---- */
@@ -84,23 +71,17 @@ static void look(const gr_plan *plan, double *seen, gr_bench_use *use)
     if (!use) continue;
     gr_bench_work *w = &use->work[class_of(&info)][info.node && info.node->phase != GR_PHASE_FORWARD];
     w->seconds += took;
-    w->flops += info.cost.flops;
+    w->flops[info.bf16] += info.cost.flops;
     w->bytes += info.cost.bytes_read + info.cost.bytes_written;
     w->launches++;
   }
 }
 
-static void begin(gr_bench_use *use)
+/* A run may be timed in parts: -1 begins one, 1 ends it. */
+static void part(const gr_bench *b, gr_bench_use *use, int sign)
 {
-  use->seconds[use->runs] = -clock_of(CLOCK_MONOTONIC);
-  use->processor[use->runs] = -clock_of(CLOCK_PROCESS_CPUTIME_ID);
-}
-
-/* A run may be timed in parts. */
-static void part(gr_bench_use *use, int sign)
-{
-  use->seconds[use->runs] += sign * clock_of(CLOCK_MONOTONIC);
-  use->processor[use->runs] += sign * clock_of(CLOCK_PROCESS_CPUTIME_ID);
+  use->seconds[use->runs] += sign * now();
+  use->processor[use->runs] += sign * gr_pool_seconds(b->m->pool);
 }
 
 static gr_status seen_of(const gr_plan *plan, double **seen, gr_error *e)
@@ -153,9 +134,9 @@ struct talk {
 static gr_status prefill(struct talk *t, gr_bench_use *use, gr_error *e)
 {
   gr_session_truncate(t->session, 0);
-  if (use) begin(use);
+  if (use) part(t->b, use, -1);
   gr_status s = gr_session_run(t->session, t->ids, (int32_t)t->b->prompt_tokens, t->logits, 1, e);
-  if (use) part(use, 1);
+  if (use) part(t->b, use, 1);
   look(gr_session_plan_of(t->session, t->b->prompt_tokens == 1), t->b->prompt_tokens == 1 ? t->single : t->wide, use);
   if (use) use->runs++;
   return s;
@@ -166,12 +147,11 @@ static gr_status generate(struct talk *t, gr_bench_use *use, gr_error *e)
 {
   int32_t vocab = gr_model_hparams(t->b->m->model)->vocab;
   gr_session_truncate(t->session, (int32_t)t->b->prompt_tokens);
-  if (use) use->seconds[use->runs] = use->processor[use->runs] = 0;
   for (int64_t i = 0; i < t->b->gen_tokens; i++) {
-    if (use) part(use, -1);
+    if (use) part(t->b, use, -1);
     int32_t id = gr_argmax(t->logits, vocab);
     gr_status s = gr_session_run(t->session, &id, 1, t->logits, 1, e);
-    if (use) part(use, 1);
+    if (use) part(t->b, use, 1);
     look(gr_session_plan_of(t->session, true), t->single, use);
     if (s != GR_OK) return s;
   }
@@ -233,15 +213,15 @@ static gr_status train_once(struct school *c, uint64_t step, gr_bench_use *use, 
   const size_t first = 0, n = gr_lora_parameters(c->lora);
   const gr_adamw adam = gr_adamw_defaults();
   gr_pool *pool = c->b->m->pool;
-  if (use) begin(use);
+  if (use) part(c->b, use, -1);
   gr_step_clear(c->step);
   GR_TRY(gr_step_run(c->step, c->data, &first, 1, step, NULL, NULL, NULL, e));
-  double start = clock_of(CLOCK_MONOTONIC), scale = 1 / gr_step_sums_of(c->step)->weight;
+  double start = now(), scale = 1 / gr_step_sums_of(c->step)->weight;
   const float *g = gr_step_gradient(c->step);
   double norm = gr_norm(g, n, scale, pool);
   gr_adamw_update(&adam, gr_lora_values(c->lora), g, c->m, c->v, n, norm > 1 ? scale / norm : scale, 1e-4, step + 1, pool);
-  double took = clock_of(CLOCK_MONOTONIC) - start;
-  if (use) part(use, 1);
+  double took = now() - start;
+  if (use) part(c->b, use, 1);
   look(gr_step_plan_of(c->step), c->seen, use);
   if (!use) return GR_OK;
   gr_bench_work *w = &use->work[GR_BENCH_OPTIMIZER][GR_BENCH_BACKWARD];

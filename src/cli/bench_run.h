@@ -1,6 +1,7 @@
 /* What `graft bench` measures, beside the machine's limits in the same run. */
 #ifndef GR_CLI_BENCH_RUN_H
 #define GR_CLI_BENCH_RUN_H
+#include "backend/cpu/peak.h"
 #include "cli/cli.h"
 
 /* Kinds of work in a profile. */
@@ -19,7 +20,7 @@ const char *gr_bench_class_name(gr_bench_class c);
 enum { GR_BENCH_FORWARD, GR_BENCH_BACKWARD, GR_BENCH_PHASES }; /* backward: recomputation and optimizer too */
 
 typedef struct gr_bench_work {
-  double seconds, flops, bytes; /* of all timed runs; operations and bytes as the ops' costs say */
+  double seconds, flops[2], bytes; /* of all timed runs; operations (of F32, of operands rounded to bf16) and bytes as the ops' costs say */
   size_t launches;
 } gr_bench_work;
 
@@ -40,7 +41,7 @@ typedef struct gr_bench {
   const char *data; /* NULL: random tokens */
   /* Results. */
   gr_bench_use prefill, generation, training;
-  double flop_s, byte_s; /* the limits: the best of tries before each run */
+  gr_cpu_limits limits;
 } gr_bench;
 
 gr_status gr_bench_run(gr_bench *b, gr_error *e);

@@ -27,106 +27,127 @@ static double quantile(const double *x, size_t n, double q)
   return sorted[(size_t)(q * (double)(n - 1) + 0.5)];
 }
 
+/* The least seconds that the operations of some work can take: those of each precision at its limit. */
+static double least_seconds(const gr_bench *b, const double flops[2])
+{
+  return flops[0] / b->limits.flop_s[0] + flops[1] / b->limits.flop_s[1];
+}
+
 /* What a use came to. */
 struct figures {
-  double tokens_s, best, processor; /* median and best by the wall clock; median by processor time, as if no other process ran */
-  double flop_s, byte_s;            /* over the time of its launches */
-  double flop_s_processor;          /* over the processor time of all runs */
-  double seconds;                   /* of all launches */
+  double tokens_s, best, processor;    /* median and best by the wall clock; median by processor time, as if no other process ran */
+  double flop_s, byte_s;               /* over the time of its launches */
+  double of_limit, of_limit_processor; /* the least its operations can take over what they took; over the processor time of all runs */
+  double seconds;                      /* of all launches */
 };
 
 static struct figures figures_of(const gr_bench *b, const gr_bench_use *use)
 {
   int threads = gr_pool_threads(b->m->pool);
-  double flops = 0, bytes = 0, tokens = (double)use->tokens;
+  double flops[2] = { 0, 0 }, bytes = 0, tokens = (double)use->tokens;
   struct figures f = { .tokens_s = tokens / quantile(use->seconds, use->runs, 0.5),
                        .best = tokens / quantile(use->seconds, use->runs, 0),
                        .processor = tokens * threads / quantile(use->processor, use->runs, 0.5) };
   for (int c = 0; c < GR_BENCH_CLASSES; c++)
     for (int phase = 0; phase < GR_BENCH_PHASES; phase++) {
       const gr_bench_work *w = &use->work[c][phase];
-      f.seconds += w->seconds, flops += w->flops, bytes += w->bytes;
+      f.seconds += w->seconds, flops[0] += w->flops[0], flops[1] += w->flops[1], bytes += w->bytes;
     }
   double processor = 0;
   for (size_t i = 0; i < use->runs; i++) processor += use->processor[i];
-  f.flop_s = flops / f.seconds;
-  f.flop_s_processor = flops * threads / processor;
+  f.flop_s = (flops[0] + flops[1]) / f.seconds;
+  f.of_limit = least_seconds(b, flops) / f.seconds;
+  f.of_limit_processor = least_seconds(b, flops) * threads / processor;
   f.byte_s = bytes / f.seconds;
   return f;
 }
 
+/* The same of one kind of work. */
+static struct figures figures_of_work(const gr_bench *b, const gr_bench_work *w)
+{
+  return (struct figures){ .flop_s = (w->flops[0] + w->flops[1]) / w->seconds,
+                           .byte_s = w->bytes / w->seconds,
+                           .of_limit = least_seconds(b, w->flops) / w->seconds,
+                           .seconds = w->seconds };
+}
+
 static const char *phase_name(int phase) { return phase == GR_BENCH_FORWARD ? "forward" : "backward"; }
+
+static bool in_bf16(const gr_bench *b) { return b->m->backends[b->m->n_backends - 1]->bf16; }
 
 /* ---- text ---- */
 
-static void print_use(const gr_bench *b, const gr_bench_use *use, double flop_s, double byte_s)
+static void print_use(const gr_bench *b, const gr_bench_use *use)
 {
   if (!use->runs) return;
   struct figures f = figures_of(b, use);
   printf("\n%-10s %.1f tokens/s (best %.1f; %.1f by processor time), %lld tokens a run, %zu runs\n", use->name, f.tokens_s, f.best,
          f.processor, (long long)use->tokens, use->runs);
   printf("           %.1f GFLOP/s, %.1f %% of the limit (%.1f %% by processor time); %.1f GB/s, %.1f %% of what memory gives\n",
-         1e-9 * f.flop_s, 100 * f.flop_s / flop_s, 100 * f.flop_s_processor / flop_s, 1e-9 * f.byte_s, 100 * f.byte_s / byte_s);
+         1e-9 * f.flop_s, 100 * f.of_limit, 100 * f.of_limit_processor, 1e-9 * f.byte_s, 100 * f.byte_s / b->limits.byte_s);
   printf("  %-30s %8s %10s %8s %8s %8s\n", "work", "share", "GFLOP/s", "limit", "GB/s", "memory");
   for (int c = 0; c < GR_BENCH_CLASSES; c++)
     for (int phase = 0; phase < GR_BENCH_PHASES; phase++) {
       const gr_bench_work *w = &use->work[c][phase];
       if (w->seconds <= 0) continue;
+      struct figures k = figures_of_work(b, w);
       char name[48];
       snprintf(name, sizeof name, "%s%s%s", gr_bench_class_name((gr_bench_class)c), c == GR_BENCH_OPTIMIZER ? "" : ", ",
                c == GR_BENCH_OPTIMIZER ? "" : phase_name(phase));
-      printf("  %-30s %6.1f %% %10.1f %6.1f %% %8.1f %6.1f %%\n", name, 100 * w->seconds / f.seconds, 1e-9 * w->flops / w->seconds,
-             100 * w->flops / w->seconds / flop_s, 1e-9 * w->bytes / w->seconds, 100 * w->bytes / w->seconds / byte_s);
+      printf("  %-30s %6.1f %% %10.1f %6.1f %% %8.1f %6.1f %%\n", name, 100 * k.seconds / f.seconds, 1e-9 * k.flop_s, 100 * k.of_limit,
+             1e-9 * k.byte_s, 100 * k.byte_s / b->limits.byte_s);
     }
 }
 
-static void print_text(const gr_bench *b, double flop_s, double byte_s)
+static void print_text(const gr_bench *b)
 {
   printf("model    %s\n", b->m->path);
-  printf("limits   %.1f GFLOP/s of F32 multiply-adds on registers, %.1f GB/s read from memory; %d threads\n", 1e-9 * flop_s, 1e-9 * byte_s,
-         gr_pool_threads(b->m->pool));
-  print_use(b, &b->prefill, flop_s, byte_s);
-  print_use(b, &b->generation, flop_s, byte_s);
-  print_use(b, &b->training, flop_s, byte_s);
+  printf("limits   %.1f GFLOP/s of F32 multiply-adds on registers", 1e-9 * b->limits.flop_s[0]);
+  if (in_bf16(b)) printf(", %.1f of those of bf16", 1e-9 * b->limits.flop_s[1]);
+  printf(", %.1f GB/s read from memory; %d threads\n", 1e-9 * b->limits.byte_s, gr_pool_threads(b->m->pool));
+  print_use(b, &b->prefill);
+  print_use(b, &b->generation);
+  print_use(b, &b->training);
 }
 
 /* ---- JSON ---- */
 
-static json_t *work_json(const gr_bench_use *use, double flop_s, double byte_s, double seconds)
+static json_t *work_json(const gr_bench *b, const gr_bench_use *use, double seconds)
 {
   json_t *all = json_array();
   for (int c = 0; c < GR_BENCH_CLASSES; c++)
     for (int phase = 0; phase < GR_BENCH_PHASES; phase++) {
       const gr_bench_work *w = &use->work[c][phase];
       if (w->seconds <= 0) continue;
+      struct figures k = figures_of_work(b, w);
       json_array_append_new(all, json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:f,s:f}", "work", gr_bench_class_name((gr_bench_class)c), "phase",
-                                           c == GR_BENCH_OPTIMIZER ? "optimizer" : phase_name(phase), "seconds", w->seconds, "share",
-                                           w->seconds / seconds, "gflop_s", 1e-9 * w->flops / w->seconds, "of_limit",
-                                           w->flops / w->seconds / flop_s, "gb_s", 1e-9 * w->bytes / w->seconds, "of_memory",
-                                           w->bytes / w->seconds / byte_s));
+                                           c == GR_BENCH_OPTIMIZER ? "optimizer" : phase_name(phase), "seconds", k.seconds, "share",
+                                           k.seconds / seconds, "gflop_s", 1e-9 * k.flop_s, "of_limit", k.of_limit, "gb_s", 1e-9 * k.byte_s,
+                                           "of_memory", k.byte_s / b->limits.byte_s));
     }
   return all;
 }
 
-static void add_use(json_t *out, const gr_bench *b, const gr_bench_use *use, double flop_s, double byte_s)
+static void add_use(json_t *out, const gr_bench *b, const gr_bench_use *use)
 {
   if (!use->runs) return;
   struct figures f = figures_of(b, use);
   json_object_set_new(out, use->name,
                       json_pack("{s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:o}", "tokens", (json_int_t)use->tokens, "runs",
                                 (json_int_t)use->runs, "tokens_s", f.tokens_s, "tokens_s_best", f.best, "tokens_s_processor", f.processor,
-                                "gflop_s", 1e-9 * f.flop_s, "of_limit", f.flop_s / flop_s, "of_limit_processor",
-                                f.flop_s_processor / flop_s, "gb_s", 1e-9 * f.byte_s, "of_memory", f.byte_s / byte_s, "work",
-                                work_json(use, flop_s, byte_s, f.seconds)));
+                                "gflop_s", 1e-9 * f.flop_s, "of_limit", f.of_limit, "of_limit_processor", f.of_limit_processor, "gb_s",
+                                1e-9 * f.byte_s, "of_memory", f.byte_s / b->limits.byte_s, "work", work_json(b, use, f.seconds)));
 }
 
-static void print_json(const gr_bench *b, double flop_s, double byte_s)
+static void print_json(const gr_bench *b)
 {
-  json_t *out = json_pack("{s:o,s:i,s:f,s:f}", "model", gr_cli_json_text(b->m->path, strlen(b->m->path)), "threads",
-                          gr_pool_threads(b->m->pool), "limit_gflop_s", 1e-9 * flop_s, "memory_gb_s", 1e-9 * byte_s);
-  add_use(out, b, &b->prefill, flop_s, byte_s);
-  add_use(out, b, &b->generation, flop_s, byte_s);
-  add_use(out, b, &b->training, flop_s, byte_s);
+  json_t *out =
+      json_pack("{s:o,s:i,s:s,s:f,s:f,s:f}", "model", gr_cli_json_text(b->m->path, strlen(b->m->path)), "threads",
+                gr_pool_threads(b->m->pool), "precision", in_bf16(b) ? "bf16" : "f32", "limit_gflop_s", 1e-9 * b->limits.flop_s[0],
+                "limit_bf16_gflop_s", 1e-9 * b->limits.flop_s[1], "memory_gb_s", 1e-9 * b->limits.byte_s);
+  add_use(out, b, &b->prefill);
+  add_use(out, b, &b->generation);
+  add_use(out, b, &b->training);
   gr_cli_json(out);
 }
 
@@ -154,8 +175,8 @@ static gr_status run(struct options *o, gr_error *e)
   GR_TRY(gr_cli_model_open(&o->m, e));
   GR_TRY(gr_cli_check_bases(&o->m, NULL, false, e));
   GR_TRY(gr_bench_run(b, e));
-  if (o->json) print_json(b, b->flop_s, b->byte_s);
-  else print_text(b, b->flop_s, b->byte_s);
+  if (o->json) print_json(b);
+  else print_text(b);
   return GR_OK;
 }
 

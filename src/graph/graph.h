@@ -66,6 +66,7 @@ typedef struct gr_launch_info {
   const gr_tensor *copied;
   const char *op, *name; /* op; name of its first output */
   const char *backend, *row;
+  bool bf16;      /* the row rounds operands to bf16 */
   gr_cost cost;   /* at the live sizes */
   double seconds; /* all runs so far, with profile */
   size_t runs;

@@ -286,6 +286,7 @@ void gr_plan_launch_info(const gr_plan *p, size_t i, gr_launch_info *info)
   info->op = gr_op_name(l->node->op);
   info->name = l->node->out[0]->name[0] ? l->node->out[0]->name : l->node->name;
   info->row = l->row->name;
+  info->bf16 = l->row->bf16;
   gr_op_call call;
   gr_node_call(l->node, p->live, &call);
   if (gr_op_get(l->node->op)->cost) gr_op_get(l->node->op)->cost(&call, &info->cost);

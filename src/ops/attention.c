@@ -107,11 +107,23 @@ static void reference(const gr_op_call *c)
   gr_free(s);
 }
 
-/* All pairs are counted: which of them are visible is data. */
+double gr_attention_pairs(const gr_op_call *c)
+{
+  const struct gr_attention_params *p = c->params;
+  const int64_t n = c->in[GR_ATTN_Q].ne[2], m = c->in[GR_ATTN_V].ne[2];
+  double pairs = 0;
+  for (int64_t i = 0; i < n; i++) {
+    int64_t seen = m - n + i + 1; /* keys up to the query itself */
+    if (p->window > 0 && seen > p->window) seen = p->window;
+    if (seen > 0) pairs += (double)seen;
+  }
+  return pairs * (double)c->in[GR_ATTN_Q].ne[1];
+}
+
 static void cost(const gr_op_call *c, gr_cost *k)
 {
   const gr_array *q = &c->in[GR_ATTN_Q], *v = &c->in[GR_ATTN_V];
-  double pairs = (double)q->ne[1] * (double)q->ne[2] * (double)v->ne[2];
+  double pairs = gr_attention_pairs(c);
   *k = (gr_cost){ .flops = 2 * pairs * (double)(q->ne[0] + v->ne[0]),
                   .bytes_read = 4 * (double)(gr_array_count(q) + gr_array_count(&c->in[GR_ATTN_K]) + gr_array_count(v)),
                   .bytes_written = 4 * (double)(gr_array_count(&c->out[0]) + gr_array_count(&c->out[1])) };

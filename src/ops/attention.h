@@ -47,6 +47,10 @@ static inline double gr_attention_score(const gr_op_call *c, int64_t h, int64_t 
   return (double)p->softcap * t;
 }
 
+/* Pairs of a query and a visible key, of all heads, when what stands in the inputs is one segment in ascending positions of which the
+ * queries are the last: what costs count. Which pairs are visible is data; several segments side by side see fewer. */
+double gr_attention_pairs(const gr_op_call *c);
+
 /* Shapes, types and tags of the seven inputs that both ops have. */
 gr_status gr_attention_check(const gr_infer *c, const char *op, gr_error *e);
 

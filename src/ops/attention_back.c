@@ -74,7 +74,7 @@ static void reference(const gr_op_call *c)
 static void cost(const gr_op_call *c, gr_cost *k)
 {
   const gr_array *q = &c->in[GR_ATTN_Q], *v = &c->in[GR_ATTN_V];
-  double pairs = (double)q->ne[1] * (double)q->ne[2] * (double)v->ne[2], in = 0, out = 0;
+  double pairs = gr_attention_pairs(c), in = 0, out = 0;
   for (int i = 0; i < c->n_in; i++) in += 4 * (double)gr_array_count(&c->in[i]);
   for (int i = 0; i < 3; i++) out += 4 * (double)gr_array_count(&c->out[i]);
   *k = (gr_cost){ .flops = 2 * pairs * (double)(3 * q->ne[0] + 2 * v->ne[0]), .bytes_read = in, .bytes_written = out };

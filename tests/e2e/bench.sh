@@ -1,6 +1,6 @@
 #!/bin/sh
-# bench.sh BUILD: graft bench gives its figures, all of them above 0, and refuses what cannot be measured. How large they are is never
-# looked at: this machine may be doing anything else. TAP.
+# bench.sh BUILD: graft bench gives its figures, all of them above 0, in both precisions, and refuses what cannot be measured. How large they
+# are is not looked at, for this machine may be doing anything else; but nothing is above the limit of multiply-adds. TAP.
 graft=$1/graft
 root=$(cd "$(dirname "$0")/../.." && pwd)
 model=$root/models/tiny.gguf
@@ -36,9 +36,18 @@ for use in prefill generation training; do
     case "$part" in *"\"work\":\"$work\""*) ok "$use: $work" ;; *) not_ok "$use: $work" 'is not there' ;; esac
   done
   shares=$(printf '%s\n' "$part" | grep -o '"share":[^,}]*' | cut -d: -f2 | awk '{ s += $1 } END { print (s > 0.999 && s < 1.001) }')
+  over=$(printf '%s\n' "$part" | grep -o '"of_limit[a-z_]*":[^,}]*' | awk -F: '!($2 <= 1) { printf "%s ", $0 }')
+  [ -z "$over" ] && ok "$use: nothing above the limit" || not_ok "$use: nothing above the limit" "$over"
   [ "$shares" = 1 ] && ok "$use: shares sum to 1" || not_ok "$use: shares sum to 1" "$part"
 done
 case "$part" in *'"phase":"optimizer"'*'"phase":"backward"'* | *'"phase":"backward"'*'"phase":"optimizer"'*) ok 'training has a backward and an optimizer' ;; *) not_ok 'training has a backward and an optimizer' "$part" ;; esac
+
+if bench --json --precision bf16 && grep -q '"precision":"bf16"' "$tmp/out"; then ok 'in bf16'; else not_ok 'in bf16' "$(head -c 200 "$tmp/err" "$tmp/out")"; fi
+figures "$(cat "$tmp/out")" 'limits in bf16' limit_gflop_s limit_bf16_gflop_s memory_gb_s
+over=$(grep -o '"of_limit[a-z_]*":[^,}]*' "$tmp/out" | awk -F: '!($2 <= 1) { printf "%s ", $0 }')
+[ -z "$over" ] && ok 'in bf16 nothing above the limit' || not_ok 'in bf16 nothing above the limit' "$over"
+if bench --precision bf16 && grep -qE '^limits +[0-9.]+ GFLOP/s of F32 multiply-adds on registers, [0-9.]+ of those of bf16, ' "$tmp/out"; then ok 'both limits in words'
+else not_ok 'both limits in words' "$(head -c 200 "$tmp/err" "$tmp/out")"; fi
 
 if bench -d "$root/models/teach.jsonl" && [ "$(grep -cE '^(prefill|generation|training) +[0-9.]+ tokens/s' "$tmp/out")" -eq 3 ] && grep -qE '^limits +[0-9.]+ GFLOP/s' "$tmp/out"; then ok 'in words, on data'
 else not_ok 'in words, on data' "$(head -c 200 "$tmp/err" "$tmp/out")"; fi

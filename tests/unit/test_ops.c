@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "ops/attention.h"
 #include "ops/dropout.h"
 
 static void every_gradient_is_right(void **state)
@@ -105,6 +106,38 @@ static void dropout_masks_are_what_is_stated(void **state)
   assert_int_equal(gr_dropout_threshold(0.5f), 0x80000000u);
 }
 
+/* Benchmarks hold operations over the machine's limit, which no kernel exceeds: what nobody sees is not counted. */
+static void attention_costs_what_is_visible(void **state)
+{
+  (void)state;
+  static const struct {
+    int64_t n, m;
+    int32_t window;
+  } shapes[] = { { 5, 5, 0 }, { 1, 7, 0 }, { 3, 8, 0 }, { 8, 8, 3 }, { 2, 9, 4 }, { 4, 4, 100 } };
+  for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+    const int64_t n = shapes[s].n, m = shapes[s].m, heads = 3;
+    const struct gr_attention_params p = { .scale = 1, .window = shapes[s].window };
+    double position[16], segment[16] = { 0 }, pairs = 0;
+    for (int64_t i = 0; i < m; i++) position[i] = (double)i;
+    gr_op_call c = { .op = GR_OP_attention, .params = &p, .n_in = 7, .n_out = 2 };
+    const int64_t sizes[][3] = { { 6, heads, n }, { 6, 1, m }, { 4, 1, m }, { n, 1, 1 }, { n, 1, 1 }, { m, 1, 1 }, { m, 1, 1 } };
+    for (int i = 0; i < 7; i++) {
+      c.in[i] = (gr_array){ .dtype = GR_F64, .ne = { sizes[i][0], sizes[i][1], sizes[i][2], 1 } };
+      gr_strides_contiguous(GR_F64, c.in[i].ne, c.in[i].nb);
+    }
+    c.in[GR_ATTN_POS_Q].data = position + m - n;
+    c.in[GR_ATTN_POS_K].data = position;
+    c.in[GR_ATTN_SEG_Q].data = c.in[GR_ATTN_SEG_K].data = segment;
+    for (int64_t i = 0; i < n; i++)
+      for (int64_t j = 0; j < m; j++) pairs += gr_attention_visible(&c, i, j) ? (double)heads : 0;
+    gr_cost forward, backward;
+    gr_op_get(GR_OP_attention)->cost(&c, &forward);
+    gr_op_get(GR_OP_attention_back)->cost(&c, &backward);
+    assert_true(forward.flops == pairs * 2 * (6 + 4));
+    assert_true(backward.flops == pairs * 2 * (3 * 6 + 2 * 4));
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -115,6 +148,7 @@ int main(void)
     cmocka_unit_test(support_is_told_for_every_op),
     cmocka_unit_test(views_show_the_right_elements),
     cmocka_unit_test(dropout_masks_are_what_is_stated),
+    cmocka_unit_test(attention_costs_what_is_visible),
   };
   return cmocka_run_group_tests_name("ops", tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <time.h>
 
 #include "check.h"
 
@@ -117,11 +118,67 @@ static void a_worker_that_does_not_run_is_not_waited_for(void **state)
   sigaction(SIGUSR1, &before, NULL);
 }
 
+/* ---- processor time ---- */
+
+enum { BURNT_NS = 700000 }; /* less than a tick of the scheduler */
+
+typedef struct burning {
+  gr_pool *pool;
+  double pool_before, own_before; /* of the caller */
+  double of_worker;               /* what the pool's clock gave it */
+  atomic_int met;
+  atomic_bool burnt, read;
+} burning;
+
+static double own_seconds(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The worker burns its share, and then runs on without a call that the scheduler would notice until the caller has read the clock. */
+static void burn(void *ctx, size_t job, int thread)
+{
+  (void)job;
+  burning *b = ctx;
+  for (atomic_fetch_add(&b->met, 1); atomic_load(&b->met) < 2;) sched_yield();
+  if (thread == 1) {
+    for (double end = own_seconds() + 1e-9 * BURNT_NS; own_seconds() < end;) {
+    }
+    atomic_store(&b->burnt, true);
+    while (!atomic_load(&b->read)) {
+    }
+    return;
+  }
+  while (!atomic_load(&b->burnt)) {
+  }
+  b->of_worker = gr_pool_seconds(b->pool) - b->pool_before - (own_seconds() - b->own_before);
+  atomic_store(&b->read, true);
+}
+
+static void what_workers_take_is_counted_at_once(void **state)
+{
+  (void)state;
+  gr_error e;
+  gr_pool *pool = NULL;
+  assert_ok(gr_pool_create(&pool, 2, &e), &e);
+  for (int i = 0; i < 50; i++) {
+    burning b = { .pool = pool, .pool_before = gr_pool_seconds(pool), .own_before = own_seconds() };
+    gr_pool_run(pool, 2, burn, &b);
+    if (b.of_worker < 0.9e-9 * BURNT_NS) fail_msg("round %d: %g s", i, b.of_worker);
+  }
+  gr_pool_free(pool);
+  double start = own_seconds(), alone = gr_pool_seconds(NULL);
+  assert_true(alone >= start && own_seconds() >= alone);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_job_runs_once_whoever_wakes_when),
     cmocka_unit_test(a_worker_that_does_not_run_is_not_waited_for),
+    cmocka_unit_test(what_workers_take_is_counted_at_once),
   };
   return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
 }

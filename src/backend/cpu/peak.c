@@ -1,33 +1,10 @@
 #include "backend/cpu/peak.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "backend/cpu/cpu.h"
-
-typedef struct peak {
-  const gr_cpu_isa *isa;
-  int64_t loops;
-  bool bf16;
-  double flops; /* of one job: all do the same, and only job 0 writes it */
-} peak;
-
-static void peak_job(void *ctx, size_t job, int thread)
-{
-  (void)thread;
-  peak *p = ctx;
-  double flops = p->isa->peak(p->loops, p->bf16);
-  if (job == 0) p->flops = flops;
-}
-
-/* In small jobs, so that a thread that starts late or loses its core does not leave the others idle. */
-double gr_cpu_peak(const gr_backend *b, gr_pool *pool, int64_t loops, bool bf16)
-{
-  enum { PIECES = 8 };
-  peak p = { gr_cpu_isa_of(b), loops / PIECES + 1, bf16, 0 };
-  size_t jobs = (size_t)gr_pool_threads(pool) * PIECES;
-  gr_pool_run(pool, jobs, peak_job, &p);
-  return (double)jobs * p.flops;
-}
 
 enum { READ_PIECE = 1 << 18 };
 
@@ -67,4 +44,60 @@ uint64_t gr_cpu_read(gr_pool *pool, const void *bytes, size_t n)
   reading r = { .bytes = bytes, .n = n };
   gr_pool_run(pool, n / READ_PIECE + (n % READ_PIECE != 0), read_job, &r);
   return r.sum;
+}
+
+/* ---- limits ---- */
+
+enum { TRIES = 64, PIECES = 8, JOBS_MOST = 1024, LOOPS = 2500 };
+
+static double now(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct peak {
+  const gr_cpu_isa *isa;
+  bool bf16;
+  double rate[JOBS_MOST]; /* of each job */
+} peak;
+
+static void peak_job(void *ctx, size_t job, int thread)
+{
+  (void)thread;
+  peak *p = ctx;
+  double start = now(), flops = p->isa->peak(LOOPS, p->bf16);
+  p->rate[job] = flops / (now() - start);
+}
+
+static int ascending(const void *a, const void *b)
+{
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* As many small jobs for every thread, each timed by itself: the middle one's rate for all threads. A thread that starts late, or whose
+ * core another process holds, lowers it no more than a moment in which fewer threads than all run raises it. */
+static double try_peak(peak *p, gr_pool *pool)
+{
+  size_t threads = (size_t)gr_pool_threads(pool), jobs = threads * PIECES < JOBS_MOST ? threads * PIECES : JOBS_MOST;
+  gr_pool_run(pool, jobs, peak_job, p);
+  qsort(p->rate, jobs, sizeof *p->rate, ascending);
+  return p->rate[jobs / 2] * (double)threads;
+}
+
+void gr_cpu_limits_raise(gr_cpu_limits *l, const gr_backend *b, gr_pool *pool, const void *memory, size_t bytes)
+{
+  const size_t piece = bytes / TRIES;
+  peak p = { .isa = gr_cpu_isa_of(b) };
+  for (size_t i = 0; i < TRIES; i++) {
+    p.bf16 = i % 2;
+    double flop_s = try_peak(&p, pool), start = now();
+    if (memory) (void)gr_cpu_read(pool, (const unsigned char *)memory + i * piece, piece);
+    double byte_s = memory ? (double)piece / (now() - start) : 0;
+    if (flop_s > l->flop_s[i % 2]) l->flop_s[i % 2] = flop_s;
+    if (byte_s > l->byte_s) l->byte_s = byte_s;
+  }
+  if (!p.isa->words) l->flop_s[0] = l->flop_s[1] = l->flop_s[0] > l->flop_s[1] ? l->flop_s[0] : l->flop_s[1];
 }
