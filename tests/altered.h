@@ -9,7 +9,7 @@
 typedef struct altered {
   gr_gguf *original;
   gr_gguf_writer *writer;
-  const char *without[16]; /* keys and tensors that are not copied */
+  const char *without[24]; /* keys and tensors that are not copied */
   const char *architecture;
   gr_buf bytes;
 } altered;

@@ -250,6 +250,118 @@ static void first_layers_may_be_dense(void **state)
   altered_close(&a);
 }
 
+/* ---- what a file may say of RoPE, biases and lengths ---- */
+
+/* No RoPE is RoPE whose every angle is next to nothing: its cosine is 1, and its sine vanishes beside what it is added to. */
+static void granite_may_have_no_rope(void **state)
+{
+  (void)state;
+  static const float far[8] = { 1e30f, 1e30f, 1e30f, 1e30f, 1e30f, 1e30f, 1e30f, 1e30f };
+  float with[TOKENS];
+  altered a;
+  start(&a, "granite");
+  memcpy(with, nll[0], sizeof with);
+  gr_gguf_add_data(a.writer, "rope_freqs.weight", GR_F32, 1, (const int64_t[]){ 8 }, far);
+  finish(&a);
+  memcpy(nll[0], nll[1], sizeof nll[0]);
+  altered_open(&a, "granite");
+  gr_gguf_put_bool(a.writer, "granite.rope.scaling.finetuned", false);
+  finish(&a);
+  assert_true(same());
+  assert_true(memcmp(with, nll[1], sizeof with) != 0);
+}
+
+/* A magnitude of 2 makes both q and k twice as long: a quarter of the scale undoes it, exactly. */
+static void the_magnitude_of_rope_is_the_files(void **state)
+{
+  (void)state;
+  static const char *const keys[] = { "llama.rope.scaling.attn_factor", "llama.rope.scaling.yarn_attn_factor" };
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    altered a;
+    start(&a, "llama");
+    gr_gguf_put_f32(a.writer, keys[i], 2);
+    gr_gguf_put_f32(a.writer, "llama.attention.scale", 0.25f / 4);
+    finish(&a);
+    if (!same()) fail_msg("%s is not a factor of q and k", keys[i]);
+  }
+}
+
+static void qwen2moe_takes_the_length_of_its_shared_expert_from_the_other(void **state)
+{
+  (void)state;
+  altered a;
+  start(&a, "qwen2moe");
+  altered_without(&a, "qwen2moe.expert_shared_feed_forward_length");
+  altered_without(&a, "qwen2moe.feed_forward_length");
+  gr_gguf_put_u32(a.writer, "qwen2moe.feed_forward_length", 40);
+  finish(&a);
+  assert_true(same());
+}
+
+/* Experts may have biases where the architecture does not ask for them. The router's shifts all logits alike, which is nothing to a
+ * softmax. */
+static void biases_of_experts_count(void **state)
+{
+  (void)state;
+  static float ones[64 * 8], nothing[64 * 8];
+  for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) ones[i] = 1;
+  altered a;
+  start(&a, "qwen3moe");
+  gr_gguf_add_data(a.writer, "blk.0.ffn_down_exps.bias", GR_F32, 2, (const int64_t[]){ 64, 8 }, nothing);
+  gr_gguf_add_data(a.writer, "blk.1.ffn_gate_inp.bias", GR_F32, 1, (const int64_t[]){ 8 }, ones);
+  finish(&a);
+  assert_true(golden_error(nll[1] + 1, nll[0] + 1, TOKENS - 1, 1) < 1e-5);
+  start(&a, "qwen3moe");
+  gr_gguf_add_data(a.writer, "blk.0.ffn_down_exps.bias", GR_F32, 2, (const int64_t[]){ 64, 8 }, ones);
+  finish(&a);
+  assert_true(golden_error(nll[1] + 1, nll[0] + 1, TOKENS - 1, 1) > 1e-3);
+}
+
+/* gemma3 with one head of 32 in a width of 64 and as many layers as asked for, all of them layer 0. */
+static float scale_of_gemma3(uint32_t layers)
+{
+  static const char *const counts[] = { "gemma3.block_count", "gemma3.attention.head_count", "gemma3.attention.head_count_kv" };
+  gr_error e = { 0 };
+  gr_model *m = NULL;
+  altered a;
+  char name[96];
+  altered_open(&a, "gemma3");
+  for (int i = 0; i < 3; i++) {
+    altered_without(&a, counts[i]);
+    gr_gguf_put_u32(a.writer, counts[i], i ? 1 : layers);
+  }
+  for (size_t i = 0; i < gr_gguf_tensor_count(a.original); i++) {
+    const gr_gguf_tensor *t = gr_gguf_tensor_at(a.original, i);
+    int64_t ne[3] = { t->ne[0], t->ne[1], 1 };
+    if (strncmp(t->name, "blk.0.", 6) != 0) continue;
+    if (strcmp(t->name + 6, "attn_q.weight") == 0) ne[1] = 32;
+    if (strcmp(t->name + 6, "attn_output.weight") == 0) ne[0] = 32;
+    for (uint32_t k = 0; k < layers; k++) {
+      snprintf(name, sizeof name, "blk.%u.%s", k, t->name + 6);
+      if (k >= 7 || ne[0] != t->ne[0] || ne[1] != t->ne[1]) gr_gguf_add_data(a.writer, name, GR_F32, t->n_dims, ne, t->data);
+    }
+  }
+  for (int k = 0; k < 7; k++) {
+    altered_without(&a, name_of(k, "attn_q.weight"));
+    altered_without(&a, name_of(k, "attn_output.weight"));
+  }
+  assert_ok(altered_model(&a, &m, &e), &e);
+  float scale = gr_model_hparams(m)->attention_scale;
+  gr_model_close(m);
+  altered_close(&a);
+  return scale;
+}
+
+/* Only the 27B, which is known by its 62 layers, scales by width / heads and not by the head. */
+static void gemma3_of_27b_scales_by_its_width(void **state)
+{
+  (void)state;
+  n_names = 0;
+  assert_float_equal(scale_of_gemma3(8), 1 / sqrtf(32), 1e-7f);
+  n_names = 0;
+  assert_float_equal(scale_of_gemma3(62), 1 / sqrtf(64), 1e-7f);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -258,6 +370,11 @@ int main(void)
     cmocka_unit_test(weights_of_experts_are_scaled),
     cmocka_unit_test(gating_is_as_the_metadata_says),
     cmocka_unit_test(first_layers_may_be_dense),
+    cmocka_unit_test(granite_may_have_no_rope),
+    cmocka_unit_test(the_magnitude_of_rope_is_the_files),
+    cmocka_unit_test(qwen2moe_takes_the_length_of_its_shared_expert_from_the_other),
+    cmocka_unit_test(biases_of_experts_count),
+    cmocka_unit_test(gemma3_of_27b_scales_by_its_width),
   };
   return cmocka_run_group_tests_name("model", tests, setup, teardown);
 }
