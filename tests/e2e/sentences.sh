@@ -139,8 +139,18 @@ twice chat -p "$(cat long.txt)"
 until_saved twice $pid
 kill -INT $pid; kill -INT $pid; wait $pid; rc=$?
 check "train, pressed twice, leaves what can be gone on with" sh -c "test $rc -eq 130 -o $rc -eq 1 && ! ls twice*tmp* 2>/dev/null && '$graft' plan -m $model -d data.jsonl -c 64 --batch-size 3 --max-steps 3000 && ls twice.step-*.checkpoint"
-pressed 2 quantize "$model" quantized.gguf Q8_0 # too small to be caught in the middle: whole or not at all
-check "quantize leaves no half of a file" sh -c "ls quantized* 2>/dev/null | grep -v '^quantized.gguf$' && exit 1; test ! -e quantized.gguf || '$graft' inspect quantized.gguf"
+python3 - big.gguf <<'END' # 64 tensors of zeros, 256 MB that take no place
+import struct, sys
+text = lambda s: struct.pack('<Q', len(s)) + s.encode()
+head = b'GGUF' + struct.pack('<IQQ', 3, 64, 1) + text('general.architecture') + struct.pack('<I', 8) + text('llama')
+for i in range(64): head += text('blk.%d.ffn_up.weight' % i) + struct.pack('<IQQIQ', 2, 1024, 1024, 0, i << 22)
+with open(sys.argv[1], 'wb') as f:
+    f.write(head + bytes(-len(head) % 32))
+    f.truncate(f.tell() + (64 << 22))
+END
+pressed 1 quantize big.gguf quantized.gguf Q4_K --json -t 1
+check "quantize stops at the first Ctrl-C" sh -c "test $rc -eq 1 && grep -q \"^graft: stopped at tensor 'blk.[0-9]*.ffn_up.weight': nothing is written\" err"
+check "and leaves no half of a file" sh -c "! ls quantized* 2>/dev/null"
 
 # ---- what else was said to nobody ----
 cp "$model" nan.gguf

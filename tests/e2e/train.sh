@@ -66,11 +66,11 @@ refused "without --resume or --overwrite it is not begun anew" 2 "stopped after 
 refused "resumed with another learning rate: says so" 1 "'learning_rate: 0.001', and this one has 'learning_rate: 0.01'" train $options --resume --learning-rate 0.01
 refused "resumed with another window" 1 "'window: 64', and this one has 'window: 48'" train $options --resume -c 48
 refused "resumed with another rank" 1 "'lora_r: 4', and this one has 'lora_r: 8'" train $options --resume --lora-r 8
-refused "resumed with another length" 1 "a run of 600 steps, and this one has 601" train $options --resume --max-steps 601
-refused "resumed with another warmup" 1 "warms up over 18 steps, and this one does over 20" train $options --resume --warmup-steps 20
-refused "resumed with other data" 1 "other data: 12 samples of [0-9]* tokens then, 24 samples" train $options --resume -d "$dir/data.jsonl"
-refused "resumed on another model" 1 "another base model" train $options --resume -m "$golden/llama-scaled.gguf" --target-modules attention
-refused "resumed from another adapter" 1 "began from another adapter" train $options --resume --init-adapter "$golden/llama-lora.gguf"
+refused "resumed with another length" 1 "a run of 600 steps, and this one has 601, .*: resume with the same options, or begin anew with --overwrite$" train $options --resume --max-steps 601
+refused "resumed with another warmup" 1 "warms up over 18 steps, and this one does over 20: resume with the same options, or begin anew with --overwrite$" train $options --resume --warmup-steps 20
+refused "resumed with other data" 1 "other data: 12 samples of [0-9]* tokens then, 24 samples .*: resume with the same data, or begin anew with --overwrite$" train $options --resume -d "$dir/data.jsonl"
+refused "resumed on another model" 1 "another base model .*: name that one with -m, or begin anew with --overwrite$" train $options --resume -m "$golden/llama-scaled.gguf" --target-modules attention
+refused "resumed from another adapter" 1 "began from another adapter: give the same --init-adapter, or begin anew with --overwrite$" train $options --resume --init-adapter "$golden/llama-lora.gguf"
 PATH=$(dirname "$graft"):$PATH sh "$dir/go" >/dev/null 2>"$dir/err"
 check "the command it printed goes on from there" sh -c "grep -aq 'resumed from .*, after step $stopped of 600' $dir/err && test -f $dir/c.gguf"
 train "$dir/d.gguf" --max-steps 600 -t 1
