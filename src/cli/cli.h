@@ -68,6 +68,9 @@ void gr_cli_model_close(gr_cli_model *m);
  * gr_base_hash where it is known, or NULL. */
 gr_status gr_cli_check_bases(const gr_cli_model *m, const char *hash, bool strict, gr_error *e);
 
+/* Says on stderr which operations the wanted backend has no kernel for. */
+void gr_cli_note_fallen(const gr_cli_model *m, const gr_plan *plan);
+
 /* Says on stderr that a text ended because the context was full. */
 void gr_cli_note_context(int32_t context);
 

@@ -209,6 +209,7 @@ static gr_status run(struct options *o, gr_error *e)
                                   .allow_ref = o->m.allow_ref };
   if (s == GR_OK) gr_cli_note_beyond(so.context, most);
   if (s == GR_OK) s = gr_session_open(&c.session, o->m.model, &so, e);
+  if (s == GR_OK) gr_cli_note_fallen(&o->m, gr_session_plan_of(c.session, true));
   if (s == GR_OK) s = talk(&c, e);
   gr_session_close(c.session);
   gr_template_free(c.chat_template);

@@ -93,6 +93,7 @@ static gr_status evaluate(const struct options *o, const gr_dataset *d, int32_t 
                                .n_backends = o->m.n_backends,
                                .allow_ref = o->m.allow_ref };
   if (s == GR_OK) s = gr_step_plan(&step, o->m.model, NULL, &so, e);
+  if (s == GR_OK) gr_cli_note_fallen(&o->m, gr_step_plan_of(step));
   if (s == GR_OK) s = gr_heldout_run(&held, step, NULL, NULL, e);
   size_t bad = 0;
   if (s == GR_ERR_NUMERIC && step && gr_step_bad_samples(step, &bad, 1) > 0) {
@@ -230,6 +231,7 @@ static gr_status run_ids(const struct options *o, struct totals *t, gr_error *e)
                                   .n_backends = o->m.n_backends,
                                   .allow_ref = o->m.allow_ref };
   if (s == GR_OK) s = gr_session_open(&session, o->m.model, &so, e);
+  if (s == GR_OK) gr_cli_note_fallen(&o->m, gr_session_plan_of(session, false));
   if (s == GR_OK) s = score_all(o, &q, session, nll, greedy, t, e);
   gr_session_close(session);
   gr_free(nll);

@@ -28,6 +28,12 @@ static bool print_piece(void *ctx, int32_t id, const char *text, size_t n)
   return !gr_interrupted();
 }
 
+static void note_session(void *ctx, const gr_session *s)
+{
+  const struct options *o = ctx;
+  gr_cli_note_fallen(&o->m, gr_session_plan_of(s, true));
+}
+
 static void print_json(const gr_generation *g)
 {
   json_t *ids = json_array();
@@ -67,6 +73,7 @@ static gr_status run(struct options *o, gr_error *e)
     .parse_control = o->special,
     .ignore_eos = o->ignore_eos,
     .on_token = print_piece,
+    .on_session = note_session,
     .ctx = o,
   };
   if (s == GR_OK) gr_cli_note_beyond((int32_t)o->context, gr_model_hparams(o->m.model)->context);

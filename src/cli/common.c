@@ -213,6 +213,16 @@ gr_cli_sampling gr_cli_sampling_defaults(void)
                             .repeat_penalty = p.repeat_penalty };
 }
 
+void gr_cli_note_fallen(const gr_cli_model *m, const gr_plan *plan)
+{
+  gr_buf ops = { 0 };
+  size_t fallen = gr_plan_fallen(plan, &ops);
+  if (fallen && !ops.failed)
+    fprintf(stderr, "note     %zu of %zu launches of a run have no kernel on %s and run on %s: %s\n", fallen, gr_plan_launches(plan),
+            m->backends[0]->ops->name, m->backends[m->n_backends - 1]->ops->name, ops.data);
+  gr_buf_free(&ops);
+}
+
 void gr_cli_note_context(int32_t context)
 {
   fprintf(stderr, "note     the context of %d tokens is full: the text ends before -n was reached; -c sets another context\n", context);

@@ -51,7 +51,7 @@ static int run_command(const char *name, int argc, char **argv)
 int main(int argc, char **argv)
 {
   guard_streams();
-  if (argc > 2 && is_help(argv[1])) {
+  if (argc > 2 && is_help(argv[1]) && argv[2][0] != '-' && !is_help(argv[2])) {
     char word[] = "--help", *only[] = { word, NULL };
     return run_command(argv[2], 1, only);
   }

@@ -112,6 +112,7 @@ gr_status gr_generate(const gr_model *m, const char *prompt, size_t n, const gr_
     status = gr_fail(e, GR_ERR_USAGE, "the prompt has %zu tokens and the context holds %d: shorten it, or raise -c", tokens.count,
                      session.context);
   if (status == GR_OK) status = gr_session_open(&s, m, &session, e);
+  if (status == GR_OK && o->on_session) o->on_session(o->ctx, s);
   if (status == GR_OK) status = gr_generate_ids(s, m, tokens.ids, (int32_t)tokens.count, o, out, e);
   gr_session_close(s);
   gr_tokens_free(&tokens);

@@ -14,6 +14,7 @@ typedef struct gr_generate_options {
   bool ignore_eos;
   /* Called for each generated token with its bytes (which may be an unfinished character); false stops. NULL: nobody listens. */
   bool (*on_token)(void *ctx, int32_t id, const char *text, size_t n);
+  void (*on_session)(void *ctx, const gr_session *s); /* gr_generate: before the prompt is run. NULL: nobody asks */
   void *ctx;
 } gr_generate_options;
 

@@ -83,6 +83,7 @@ check "chat tells on /help" sh -c "printf '/help\n' | '$graft' chat -m $tiny --j
 for command in $("$graft" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
   check "help $command" sh -c "'$graft' $command --help >whole 2>&1 && '$graft' help $command >asked && cmp whole asked && '$graft' --help $command | cmp whole -"
 done
+check "help of help is help" sh -c "'$graft' --help >whole && '$graft' help help | cmp whole - && '$graft' help --json | cmp whole -"
 refused "help of a command that is none" 2 "no command 'trian'; did you mean 'train'" help trian
 
 # ---- an adapter that was trained on another base of the same shapes ----
@@ -161,6 +162,13 @@ refused "with --json too" 1 "holds NaN or infinity" inspect nan.gguf --json
 check "in its notes" grep -q '"notes":\[".*holds NaN' out
 train -o emu.gguf -b emu
 check "train says what the wanted backend has no kernel for" grep -qE '^note +[0-9]+ of [0-9]+ launches of a step have no kernel on emu and run on cpu: ([a-z_]+ [0-9]+, )*[a-z_]+ [0-9]+$' err
+echo '1 2 3 4' >ids
+for command in "generate -p x -n 1" "chat -p x -n 1" "eval -d data.jsonl" "eval --ids ids"; do
+  "$graft" $command -m "$model" -b emu >out 2>err </dev/null
+  check "and so does $command" grep -qE '^note     [0-9]+ of [0-9]+ launches of a run have no kernel on emu and run on cpu: ([a-z_]+ [0-9]+, )*[a-z_]+ [0-9]+$' err
+  "$graft" $command -m "$model" >out 2>err </dev/null
+  check "which says nothing where there is nothing" sh -c "! grep -q 'no kernel' err"
+done
 train -o cpu.gguf
 check "and nothing when there is nothing" sh -c "! grep -q 'no kernel' err"
 echo "1..$ran"
