@@ -140,7 +140,8 @@ static gr_status produce(void *ctx, gr_gguf_sink *sink, gr_error *e)
   const gr_quantize_options *o = t->run->options;
   if (t->report.encoded) GR_TRY(encode(t, sink, e));
   else GR_TRY(gr_gguf_sink_write(sink, t->data, t->report.bytes_from, e));
-  if (o->on_tensor && !o->on_tensor(o->ctx, &t->report)) return gr_fail(e, GR_ERR_CANCELLED, "stopped at tensor '%s': nothing is written", t->report.name);
+  if (o->on_tensor && !o->on_tensor(o->ctx, &t->report))
+    return gr_fail(e, GR_ERR_CANCELLED, "stopped at tensor '%s': nothing is written", t->report.name);
   return GR_OK;
 }
 
