@@ -138,6 +138,7 @@ static void shared_case(gr_case_sink *s, int i)
   double room[2][GR_ATTENTION_CASE_MAX];
   if (!gr_attention_case_get(i, &a, &c.name, &c.flags)) return;
   c.params = &a.params;
+  c.flags &= ~(unsigned)GR_CASE_F32; /* scores are never rounded, and nothing cancels */
   gr_attention_case_inputs(&c, &a, room);
   c.tolerance = gr_attention_case_tolerance(&a, 0);
   for (int k = 0; k < 3; k++) c.in[k].grad = !(c.flags & GR_CASE_NO_GRAD);

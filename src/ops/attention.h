@@ -61,7 +61,7 @@ typedef struct gr_attention_case {
   int64_t head, width, heads, kv_heads, n, m;
   const double *pos_q, *seg_q, *pos_k, *seg_k; /* n, n, m, m: NULL is one segment, counted from 0 */
   struct gr_attention_params params;
-  gr_fill q;        /* scores grow with it */
+  gr_fill q;        /* scores grow with it; bf16: so are all operands */
   double scores;    /* how large they get, when that is much more than 1 */
   gr_layout layout; /* of q, k and v */
   uint8_t key_dim;  /* GR_DIM_TOKENS when training, GR_DIM_KEYS over a cache */

@@ -110,6 +110,7 @@ static void later_inputs(gr_case *c, const gr_attention_case *a)
   c->in[GR_ATTN_OUT] = (gr_case_in){ .ne = { a->width, a->heads, a->n }, .dim = { 0, 0, tokens } };
   c->in[GR_ATTN_LSE] = (gr_case_in){ .ne = { a->heads, a->n }, .dim = { 0, tokens } };
   c->in[GR_ATTN_DOUT] = (gr_case_in){ .ne = { a->width, a->heads, a->n }, .dim = { 0, 0, tokens }, .layout = a->layout };
+  c->in[GR_ATTN_DOUT].fill.bf16 = a->q.bf16;
 }
 
 static void shared_case(gr_case_sink *s, int i)
@@ -135,7 +136,7 @@ static void shared_case(gr_case_sink *s, int i)
   c.name = "with sinks, gradients to 1.5e5";
   c.prepare = prepare_with_sinks;
   c.tolerance = gr_attention_case_tolerance(&a, 1.5e5);
-  c.in[GR_ATTN_DOUT].fill = gr_fill_normal(1.5e5);
+  c.in[GR_ATTN_DOUT].fill = (gr_fill){ .a = 1.5e5, .bf16 = a.q.bf16 };
   gr_case_add(s, &c);
 }
 

@@ -34,11 +34,18 @@ static const struct {
   { "rows apart", 0, { 8, 8, 4, 2, PACKED, .params = { 0.35f, 0, 0 }, .layout = GR_LAYOUT_ROWS } },
   { "offset", 0, { 8, 8, 4, 2, PACKED, .params = { 0.35f, 0, 0 }, .layout = GR_LAYOUT_OFFSET } },
   { "a bias towards one key",
-    GR_CASE_NO_GRAD,
+    GR_CASE_NO_GRAD | GR_CASE_F32,
     { 16, 16, 2, 1, 67, 67, NULL, NULL, NULL, NULL, .params = { 1, 0, 0 }, .q = { .a = 30 }, .scores = 500, .key_dim = GR_DIM_TOKENS } },
   { "scores to 1e4",
-    GR_CASE_NO_GRAD,
+    GR_CASE_NO_GRAD | GR_CASE_F32,
     { 64, 64, 2, 1, 35, 35, NULL, NULL, NULL, NULL, .params = { 1, 0, 0 }, .q = { .a = 600 }, .scores = 2e4 } },
+  { "a bias towards one key, of bf16",
+    GR_CASE_NO_GRAD,
+    { 16, 16, 2, 1, 67, 67, NULL, NULL, NULL, NULL, .params = { 1, 0, 0 }, .q = { .a = 30, .bf16 = true }, .scores = 500,
+      .key_dim = GR_DIM_TOKENS } },
+  { "scores to 1e4, of bf16",
+    GR_CASE_NO_GRAD,
+    { 64, 64, 2, 1, 35, 35, NULL, NULL, NULL, NULL, .params = { 1, 0, 0 }, .q = { .a = 600, .bf16 = true }, .scores = 2e4 } },
   { "tails of every tile",
     GR_CASE_NO_GRAD,
     { 64, 64, 4, 2, 131, 131, NULL, NULL, NULL, NULL, .params = { 0.125f, 0, 0 }, .key_dim = GR_DIM_TOKENS } },
@@ -70,6 +77,7 @@ void gr_attention_case_inputs(gr_case *c, const gr_attention_case *a, double roo
   c->in[GR_ATTN_Q] = (gr_case_in){ .ne = { a->head, a->heads, a->n }, .dim = { 0, 0, tokens }, .fill = a->q, .layout = a->layout };
   c->in[GR_ATTN_K] = (gr_case_in){ .ne = { a->head, a->kv_heads, a->m }, .dim = { 0, 0, a->key_dim }, .layout = a->layout };
   c->in[GR_ATTN_V] = (gr_case_in){ .ne = { a->width, a->kv_heads, a->m }, .dim = { 0, 0, a->key_dim }, .layout = a->layout };
+  c->in[GR_ATTN_K].fill.bf16 = c->in[GR_ATTN_V].fill.bf16 = a->q.bf16;
   for (int i = GR_ATTN_POS_Q; i <= GR_ATTN_SEG_K; i++) {
     bool key = i >= GR_ATTN_POS_K, is_pos = i == GR_ATTN_POS_Q || i == GR_ATTN_POS_K;
     const double *list = i == GR_ATTN_POS_Q ? a->pos_q : i == GR_ATTN_SEG_Q ? a->seg_q : i == GR_ATTN_POS_K ? a->pos_k : a->seg_k;

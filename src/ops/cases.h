@@ -30,6 +30,7 @@ typedef struct gr_fill {
   double a, b;
   const double *values; /* copied when the case is added; integers too */
   int n;
+  bool bf16; /* numbers that bf16 holds: rows that round operands to it do not move these */
 } gr_fill;
 
 typedef struct gr_case_in {
@@ -61,7 +62,8 @@ enum {
   GR_CASE_NO_GRAD = 4, /* test mode only */
   GR_CASE_NO_TEST = 8, /* grad mode only */
   GR_CASE_ZERO = 16,   /* the results are 0 everywhere, and meant to be */
-  GR_CASE_REAL = 32    /* recorded from a run: results may be 0 everywhere, or not */
+  GR_CASE_REAL = 32,   /* recorded from a run: results may be 0 everywhere, or not */
+  GR_CASE_F32 = 64     /* not for rows that round operands to bf16: those are off by more than the result */
 };
 
 enum { GR_CASE_ZERO_SLICES = 8 };

@@ -119,9 +119,9 @@ gr_status gr_compare_slices(const gr_op_call *call, gr_case_slice *slice, int ou
 
 /* Two rounded operands of random signs are off by 2.5 in a thousand, up to 9 in a slice of few sums that nearly cancel; operands with four
  * bits less, the next format there is, by 16 times that, and a lost tail by more. That nothing but the rounding differs is held to far
- * less by tests/unit/test_bf16.c. */
+ * less by tests/unit/test_bf16.c and test_bf16_attention.c. Sums of rounded operands that meet only up to rounding meet half as well. */
 gr_tolerance gr_optest_allowed(const gr_case *c, const gr_kernel_row *row)
 {
   if (!row->bf16) return c->tolerance;
-  return (gr_tolerance){ .norm = 1.2e-2, .max = 0.1, .seen = 9e-3, .defect = 3.5e-2, .floor = c->tolerance.floor, .share = 1.2e-2 };
+  return (gr_tolerance){ .norm = 1.2e-2, .max = 0.1, .seen = 9e-3, .defect = 3.5e-2, .floor = 2 * c->tolerance.floor, .share = 1.2e-2 };
 }

@@ -105,7 +105,10 @@ void gr_case_fill(const gr_case_in *in, const gr_array *a, uint64_t seed, uint64
   for (int64_t i3 = 0; i3 < a->ne[3]; i3++)
     for (int64_t i2 = 0; i2 < a->ne[2]; i2++)
       for (int64_t i1 = 0; i1 < a->ne[1]; i1++)
-        for (int64_t i0 = 0; i0 < a->ne[0]; i0++) gr_array_set(a, i0, i1, i2, i3, fill_value(&in->fill, seed, key, n++));
+        for (int64_t i0 = 0; i0 < a->ne[0]; i0++) {
+          double v = fill_value(&in->fill, seed, key, n++);
+          gr_array_set(a, i0, i1, i2, i3, in->fill.bf16 ? (double)gr_bf16_to_f32(gr_f32_to_bf16((float)v)) : v);
+        }
 }
 
 void gr_poison(void *p, size_t bytes, gr_dtype dtype) { memset(p, gr_dtype_get(dtype)->kind == GR_KIND_INT ? 0x7b : 0xff, bytes); }

@@ -450,6 +450,7 @@ static gr_status each_row(test_case *k, bool run, gr_error *e)
     for (size_t r = 0; rows[r].op != GR_OP_NONE; r++) {
       if (rows[r].op != k->op || (rows[r].admits && !rows[r].admits(&k->capacity))) continue;
       any = true;
+      if (rows[r].bf16 && (k->c->flags & GR_CASE_F32)) continue;
       k->row = &target->rows[r];
       k->allowed = gr_optest_allowed(k->c, &rows[r]);
       *(run ? &k->row->reached : &k->row->reached_dear) = true;

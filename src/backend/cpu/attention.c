@@ -1,4 +1,5 @@
 /* attention, attention_back: which keys each query sees, and jobs for the kernels. */
+#include <math.h>
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
@@ -57,8 +58,38 @@ static int64_t find_runs(const gr_op_call *call, gr_cpu_run *runs)
   const gr_array *seg = &call->in[SEG_Q];
   int64_t n = 0;
   for (int64_t i = 0; i < seg->ne[0]; i++) {
-    if (i == 0 || integer_at(seg, i) != integer_at(seg, i - 1)) runs[n++] = (gr_cpu_run){ (int32_t)i, 0 };
+    if (i == 0 || integer_at(seg, i) != integer_at(seg, i - 1)) runs[n++] = (gr_cpu_run){ (int32_t)i, 0, 0 };
     runs[n - 1].count++;
+  }
+  return n;
+}
+
+/* Where each key's segment begins. */
+static void find_starts(const gr_array *seg, int32_t *start)
+{
+  for (int64_t j = 0; j < seg->ne[0]; j++) start[j] = j && integer_at(seg, j) == integer_at(seg, j - 1) ? start[j - 1] : (int32_t)j;
+}
+
+/* Into how many parts attention_back deals the queries of a run: so many that there are some jobs for each thread though key heads are few,
+ * and no more than memory for sums is worth. The shape alone decides, and the run's own length. */
+static int64_t parts_of(const gr_cpu_attention *a, int64_t queries)
+{
+  enum { JOBS = 12 };
+  int64_t most = gr_min(gr_ceil_div(JOBS, a->k.ne[1]), 2 * a->group);
+  return gr_max(1, gr_min(most, gr_min(queries, queries * a->group / GR_CPU_BACK_ROWS)));
+}
+
+/* Runs become their parts, of about the same work: the area below a diagonal. Returns how many there are. */
+static int64_t deal_parts(const gr_cpu_attention *a, const gr_cpu_run *runs, int64_t n_runs, gr_cpu_run *jobs)
+{
+  int64_t n = 0;
+  for (int64_t i = 0; i < n_runs; i++) {
+    int32_t parts = (int32_t)parts_of(a, runs[i].count), from = 0;
+    for (int32_t p = 0; p < parts; p++) {
+      int32_t to = p + 1 == parts ? runs[i].count : (int32_t)(sqrt((double)(p + 1) / parts) * runs[i].count);
+      jobs[n++] = (gr_cpu_run){ runs[i].first + from, to - from, p };
+      from = to;
+    }
   }
   return n;
 }
@@ -116,20 +147,24 @@ static gr_cpu_heads rows_of(const gr_array *a)
 
 static int64_t padded(int64_t width) { return gr_ceil_div(width, GR_CPU_STRIP) * GR_CPU_STRIP; }
 
-static int64_t strip_floats(const gr_cpu_attention *a) { return (a->q.ne[0] + GR_CPU_KEYS + 2 * 16 + padded(a->v.ne[0])) * GR_CPU_STRIP; }
+static int64_t strip_floats(const gr_cpu_attention *a)
+{
+  return (a->q.ne[0] + padded(a->q.ne[0]) + GR_CPU_KEYS + padded(a->v.ne[0])) * GR_CPU_STRIP;
+}
 
 static int64_t back_floats(const gr_cpu_attention *a)
 {
-  int64_t widths = a->q.ne[0] + padded(a->q.ne[0]) + a->v.ne[0] + padded(a->v.ne[0]);
-  return (widths + 2 * (GR_CPU_BACK_KEYS + 2 * 16)) * GR_CPU_QUERIES;
+  int64_t widths = a->q.ne[0] + 2 * padded(a->q.ne[0]) + a->v.ne[0] + padded(a->v.ne[0]);
+  return (widths + 2 * GR_CPU_BACK_KEYS) * GR_CPU_BACK_ROWS;
 }
 
 typedef struct jobs {
   gr_cpu_attention a;
   const gr_cpu_isa *isa;
   gr_cpu_visible *visible;
-  gr_cpu_run *runs;
-  int64_t n_runs;
+  gr_cpu_run *runs, *parts;
+  int64_t n_runs, n_parts, sums; /* parts of the run that has most */
+  int32_t *key_start;
   gr_cpu_strip *strips;
   int64_t n_strips;
   float *scratch; /* of thread 0, then of the others */
@@ -141,8 +176,12 @@ static void common(jobs *w, const gr_op_call *call, take *t)
   int64_t n = call->in[Q].ne[2];
   w->visible = take_bytes(t, n * (int64_t)sizeof *w->visible);
   w->runs = take_bytes(t, n * (int64_t)sizeof *w->runs);
+  w->key_start = take_bytes(t, call->in[K].ne[2] * (int64_t)sizeof *w->key_start);
   w->a = (gr_cpu_attention){ .params = *(const struct gr_attention_params *)call->params,
+                             .rounds = w->a.rounds,
+                             .words = w->a.words,
                              .visible = w->visible,
+                             .key_start = w->key_start,
                              .q = dense(&call->in[Q], t),
                              .k = dense(&call->in[K], t),
                              .v = dense(&call->in[V], t),
@@ -165,10 +204,10 @@ static size_t lay_out(jobs *w, const gr_op_call *call, int threads, char *base)
   }
   float *blocks = take_blocks(&t, &a->k);
   gr_cpu_heads v_rows = take_rows(&t, &a->v);
-  bool direct = few(call, a->group) && a->v.ne[0] % 16 == 0;
+  bool direct = !a->rounds && few(call, a->group) && a->v.ne[0] % 16 == 0;
   a->copy_v = !direct;
   a->v_rows = direct ? rows_of(&a->v) : v_rows;
-  a->k_blocks = few(call, a->group) && direct ? NULL : blocks;
+  a->k_blocks = direct ? NULL : blocks;
   w->scratch_floats = strip_floats(a);
   w->scratch = take_floats(&t, w->scratch_floats * threads);
   return t.at;
@@ -187,10 +226,10 @@ static size_t lay_out_back(jobs *w, const gr_op_call *call, int threads, char *b
   a->v_blocks = take_blocks(&t, &a->v);
   a->k_rows = take_rows(&t, &a->k);
   a->copy_k = true;
-  int64_t heads = a->q.ne[1], m = a->k.ne[2];
-  if (a->group == 1) {
-    a->dk_sums = rows_of(&a->dk), a->dv_sums = rows_of(&a->dv);
-  } else {
+  int64_t n = a->q.ne[2], heads = parts_of(a, n) * a->k.ne[1], m = a->k.ne[2];
+  w->parts = take_bytes(&t, n * (int64_t)sizeof *w->parts);
+  a->dk_sums = a->dv_sums = (gr_cpu_heads){ 0 };
+  if (heads > a->k.ne[1]) {
     a->dk_sums = (gr_cpu_heads){ take_floats(&t, heads * m * a->k.ne[0]), a->k.ne[0], m * a->k.ne[0] };
     a->dv_sums = (gr_cpu_heads){ take_floats(&t, heads * m * a->v.ne[0]), a->v.ne[0], m * a->v.ne[0] };
   }
@@ -234,12 +273,18 @@ static void strip_job(void *ctx, size_t job, int thread)
   w->isa->attention_strip(&w->a, (int64_t)job % heads, w->strips[strip], w->scratch + w->scratch_floats * thread);
 }
 
-gr_status gr_cpu_run_attention(gr_backend *b, const gr_op_call *call, gr_error *e)
+static jobs begin(gr_backend *b, bool bf16)
 {
-  (void)e;
-  jobs w = { .isa = gr_cpu_isa_of(b) };
+  const gr_cpu_isa *isa = gr_cpu_isa_of(b);
+  return (jobs){ .isa = isa, .a = { .rounds = bf16, .words = bf16 && isa->words } };
+}
+
+static gr_status run(gr_backend *b, const gr_op_call *call, bool bf16)
+{
+  jobs w = begin(b, bf16);
   lay_out(&w, call, gr_pool_threads(call->pool), call->scratch);
   find_visible(call, w.visible);
+  if (w.a.words) find_starts(&call->in[SEG_K], w.key_start);
   w.n_runs = find_runs(call, w.runs);
   int64_t wide = 2 * w.isa->lanes;
   for (int64_t i = 0; i < w.n_runs; i++) {
@@ -266,17 +311,20 @@ static void clear_job(void *ctx, size_t job, int thread)
 static void back_job(void *ctx, size_t job, int thread)
 {
   const jobs *w = ctx;
-  int64_t heads = w->a.q.ne[1];
-  w->isa->attention_back(&w->a, (int64_t)job % heads, w->runs[(int64_t)job / heads], w->scratch + w->scratch_floats * thread);
+  int64_t heads = w->a.k.ne[1];
+  w->isa->attention_back(&w->a, (int64_t)job % heads, w->parts[(int64_t)job / heads], w->scratch + w->scratch_floats * thread);
 }
 
-static void sum_group(const jobs *w, const gr_cpu_heads *sums, const gr_array *out, int64_t key)
+enum { SUM_KEYS = 16 }; /* of a job */
+
+static void sum_parts(const jobs *w, const gr_cpu_heads *sums, const gr_array *out, int64_t key)
 {
+  const int64_t part = out->ne[1] * sums->head, parts = GR_MUTANT(attention_back_one_part) ? 1 : w->sums;
   for (int64_t head = 0; head < out->ne[1]; head++) {
     float *y = (float *)gr_array_at(out, 0, head, key, 0);
-    const float *x = sums->data + head * w->a.group * sums->head + key * sums->row;
-    w->isa->add(y, x, x + sums->head, out->ne[0]);
-    for (int64_t g = 2; g < (GR_MUTANT(attention_back_two_heads) ? 2 : w->a.group); g++) w->isa->add(y, y, x + g * sums->head, out->ne[0]);
+    const float *x = sums->data + head * sums->head + key * sums->row;
+    memcpy(y, x, (size_t)out->ne[0] * sizeof *y);
+    for (int64_t p = 1; p < parts; p++) w->isa->add(y, y, x + p * part, out->ne[0]);
   }
 }
 
@@ -284,20 +332,43 @@ static void sum_job(void *ctx, size_t job, int thread)
 {
   (void)thread;
   const jobs *w = ctx;
-  sum_group(w, &w->a.dk_sums, &w->a.dk, (int64_t)job);
-  sum_group(w, &w->a.dv_sums, &w->a.dv, (int64_t)job);
+  int64_t from = (int64_t)job * SUM_KEYS, to = gr_min(from + SUM_KEYS, w->a.k.ne[2]);
+  for (int64_t key = from; key < to; key++) {
+    sum_parts(w, &w->a.dk_sums, &w->a.dk, key);
+    sum_parts(w, &w->a.dv_sums, &w->a.dv, key);
+  }
 }
 
-gr_status gr_cpu_run_attention_back(gr_backend *b, const gr_op_call *call, gr_error *e)
+static gr_status run_back(gr_backend *b, const gr_op_call *call, bool bf16)
 {
-  (void)e;
-  jobs w = { .isa = gr_cpu_isa_of(b) };
+  jobs w = begin(b, bf16);
   lay_out_back(&w, call, gr_pool_threads(call->pool), call->scratch);
   find_visible(call, w.visible);
+  if (w.a.words) find_starts(&call->in[SEG_K], w.key_start);
   w.n_runs = find_runs(call, w.runs);
+  w.n_parts = deal_parts(&w.a, w.runs, w.n_runs, w.parts);
+  w.sums = 1;
+  for (int64_t i = 0; i < w.n_parts; i++) w.sums = gr_max(w.sums, w.parts[i].part + 1);
+  if (w.sums == 1) w.a.dk_sums = rows_of(&w.a.dk), w.a.dv_sums = rows_of(&w.a.dv);
   pack(&w, call->pool);
-  gr_pool_run(call->pool, (size_t)w.a.q.ne[1], clear_job, &w);
-  gr_pool_run(call->pool, (size_t)(w.n_runs * w.a.q.ne[1]), back_job, &w);
-  if (w.a.group > 1) gr_pool_run(call->pool, (size_t)w.a.k.ne[2], sum_job, &w);
+  gr_pool_run(call->pool, (size_t)(w.sums * w.a.k.ne[1]), clear_job, &w);
+  gr_pool_run(call->pool, (size_t)(w.n_parts * w.a.k.ne[1]), back_job, &w);
+  if (w.sums > 1) gr_pool_run(call->pool, (size_t)gr_ceil_div(w.a.k.ne[2], SUM_KEYS), sum_job, &w);
   return GR_OK;
 }
+
+/* A single query, as generation has it, stays in F32: what it costs is reading keys and values, and rounding them saves none of that. */
+#define BOTH_PRECISIONS(name, run)                                                                                                         \
+  gr_status gr_cpu_run_##name(gr_backend *b, const gr_op_call *call, gr_error *e)                                                          \
+  {                                                                                                                                        \
+    (void)e;                                                                                                                               \
+    return run(b, call, false);                                                                                                            \
+  }                                                                                                                                        \
+  gr_status gr_cpu_run_bf16_##name(gr_backend *b, const gr_op_call *call, gr_error *e)                                                     \
+  {                                                                                                                                        \
+    (void)e;                                                                                                                               \
+    return run(b, call, true);                                                                                                             \
+  }                                                                                                                                        \
+  bool gr_cpu_admits_bf16_##name(const gr_op_call *call) { return call->in[Q].ne[2] > 1; }
+BOTH_PRECISIONS(attention, run)
+BOTH_PRECISIONS(attention_back, run_back)

@@ -1,63 +1,70 @@
-/* Gradients of attention for the queries of one run and head, in blocks of up to GR_CPU_QUERIES of them; probabilities are recomputed
- * from the saved log-sum-exp. By chunks of keys, P and G (the gradient of scores) being [key][GR_CPU_QUERIES]:
+/* Gradients of attention for a part of a run's queries and one key head, in blocks of up to GR_CPU_BACK_ROWS rows: row r is head r % group
+ * of the key head's group, of query r / group. Probabilities are recomputed from the saved log-sum-exp. By chunks of keys, P and G (the
+ * gradient of scores) being [key][row]:
  *   P = exp(K Q^T - lse),  G = P (V dO^T - D),  D = dO . O
- *   dQ += G^T K            rows are queries
- *   dK += G Q, dV += P dO  rows are keys; sums of this head alone, added up over its group by the driver */
-#include "backend/cpu/kernels/micro.h"
+ *   dQ += G^T K
+ *   dK += G Q, dV += P dO  sums of this part alone, added up over parts by the driver
+ * Rounded to bf16 are the operands of all but K Q^T: V, dO, P, G, and K and scale Q where they meet G. D is of the rounded dO, as V dO^T
+ * is: what all keys share must cancel. Words pair what is summed over: elements of heads, keys counted from the segment's first, rows of a
+ * block. */
+#include "backend/cpu/kernels/keys.h"
 #include "backend/cpu/kernels/vmath.h"
 #include "base/mutant.h"
 
-enum { STRIPS = GR_CPU_QUERIES / GR_COLS };
+enum { STRIPS = GR_CPU_BACK_ROWS / GR_COLS, WORD_ROW = GR_CPU_BACK_ROWS / 2 };
 
 typedef struct back_block {
-  int64_t first, count; /* queries */
-  int64_t head, kv;
+  int64_t first, count; /* rows */
+  int64_t kv, part;
   int64_t start;                  /* first key of the segment */
   int64_t dk, dv, dk_row, dv_row; /* widths, and widths of padded rows */
-  float *qt, *dot;                /* [dk][GR_CPU_QUERIES] scale q, [dv][GR_CPU_QUERIES] dout */
-  float *q, *dout;                /* the same by query: [GR_CPU_QUERIES][dk_row], [..][dv_row] */
-  float *p, *g;                   /* [keys][GR_CPU_QUERIES] */
-  float lse[GR_CPU_QUERIES], flow[GR_CPU_QUERIES];
-  int32_t from[GR_CPU_QUERIES], to[GR_CPU_QUERIES];
+  float *qt, *dot;                /* [dk][GR_CPU_BACK_ROWS] scale q, [dv][GR_CPU_BACK_ROWS] dout */
+  float *q, *dout;                /* the same by row: [GR_CPU_BACK_ROWS][dk_row], [..][dv_row] */
+  float *dq;                      /* [GR_CPU_BACK_ROWS][dk_row] */
+  float *p, *g;                   /* [keys][GR_CPU_BACK_ROWS]; words: [keys][WORD_ROW] of two rows */
+  float *s, *ds, *pairs;          /* words: scores and dout v of a strip, [keys][GR_COLS], and G [keys / 2][GR_COLS] of two keys */
+  float lse[GR_CPU_BACK_ROWS], flow[GR_CPU_BACK_ROWS];
+  int32_t from[GR_CPU_BACK_ROWS], to[GR_CPU_BACK_ROWS];
   int64_t strips;
-  int32_t lo[STRIPS], hi[STRIPS]; /* keys that a query of the strip sees */
+  int32_t lo[STRIPS], hi[STRIPS]; /* keys that a row of the strip sees */
+  bool begun[STRIPS];             /* whether dq holds anything */
 } back_block;
 
-static inline const float *row_at(const gr_array *a, int64_t head, int64_t token)
-{
-  return (const float *)gr_array_at(a, 0, head, token, 0);
-}
-
-static void transpose_block(float *dst, const float *rows, int64_t row, int64_t count, int64_t n)
+static void transpose_block(float *dst, const float *rows, int64_t row, int64_t count, int64_t n, bool words)
 {
   for (int64_t lane = 0; lane < gr_ceil_div(count, GR_COLS) * GR_COLS; lane += GR_LANES) {
     const float *src[GR_LANES];
     for (int64_t r = 0; r < GR_LANES; r++) src[r] = rows + gr_min(lane + r, count - 1) * row;
-    transpose_rows(dst + lane, GR_CPU_QUERIES, src, n);
+#if GR_WORDS
+    if (words) {
+      transpose_words(dst + lane, GR_CPU_BACK_ROWS, src, n);
+      continue;
+    }
+#endif
+    transpose_rows(dst + lane, GR_CPU_BACK_ROWS, src, n);
   }
+  (void)words;
 }
 
-static void begin_block(const gr_cpu_attention *a, back_block *b)
+/* Rows as the right operand of a sum over rows: in place. */
+static void pair_rows(const gr_cpu_attention *a, float *rows, int64_t row, int64_t count)
 {
-  for (int64_t i = 0; i < b->count; i++) {
-    int64_t query = b->first + i;
-    float *q = b->q + i * b->dk_row, *dout = b->dout + i * b->dv_row;
-    GR_ISA_FN(scale)(q, row_at(&a->q, b->head, query), a->params.scale, b->dk);
-    memset(q + b->dk, 0, (size_t)(b->dk_row - b->dk) * sizeof *q);
-    memcpy(dout, row_at(&a->dout, b->head, query), (size_t)b->dv * sizeof *dout);
-    memset(dout + b->dv, 0, (size_t)(b->dv_row - b->dv) * sizeof *dout);
-    b->flow[i] = (float)GR_ISA_FN(dot)(dout, row_at(&a->out, b->head, query), b->dv);
-    b->lse[i] = *(const float *)gr_array_at(&a->lse, b->head, query, 0, 0);
-    memset(gr_array_at(&a->dq, 0, b->head, query, 0), 0, (size_t)b->dk * sizeof(float));
-  }
-  transpose_block(b->qt, b->q, b->dk_row, b->count, b->dk);
-  transpose_block(b->dot, b->dout, b->dv_row, b->count, b->dv);
+#if GR_WORDS
+  for (int64_t r = 0; a->words && r < count; r += 2)
+    pair_words(rows + r / 2 * row, rows + r * row, r + 1 < count ? rows + (r + 1) * row : NULL, row, row);
+#endif
+  (void)a, (void)rows, (void)row, (void)count;
+}
+
+/* Which keys rows see. Rows past the last see none. */
+static void find_keys(const gr_cpu_attention *a, back_block *b)
+{
   b->strips = gr_ceil_div(b->count, GR_COLS);
   for (int64_t i = 0; i < b->strips * GR_COLS; i++) {
-    bool live = i < b->count;
-    const gr_cpu_visible *see = &a->visible[b->first + (live ? i : 0)];
+    bool live = i < b->count && !(GR_MUTANT(attention_back_two_heads) && (b->first + i) % a->group >= 2);
+    const gr_cpu_visible *see = &a->visible[(b->first + (live ? i : 0)) / a->group];
     int64_t s = i / GR_COLS;
-    if (i % GR_COLS == 0) b->lo[s] = INT32_MAX, b->hi[s] = 0;
+    if (i % GR_COLS == 0) b->lo[s] = INT32_MAX, b->hi[s] = 0, b->begun[s] = false;
     b->from[i] = live ? see->from : 0, b->to[i] = live ? see->to : 0;
     if (!live) b->lse[i] = b->flow[i] = 0;
     if (b->from[i] >= b->to[i]) continue;
@@ -66,100 +73,178 @@ static void begin_block(const gr_cpu_attention *a, back_block *b)
   }
 }
 
-/* rows [from, to) of c = packed rows times the strip's columns of qt. */
-static void by_key(const gr_cpu_attention *a, const back_block *b, float *blocks, int64_t width, const float *qt, int64_t from, int64_t to,
-                   float *c)
+static void begin_block(const gr_cpu_attention *a, back_block *b)
 {
-  int64_t first = from / GR_ROWS, m = a->k.ne[2];
-  for (int64_t i = first; i * GR_ROWS < to; i++) {
-    int64_t rows = gr_min(GR_ROWS, m - i * GR_ROWS);
-    const float *packed = blocks + (b->kv * a->blocks + i) * (GR_ROWS * width + GR_CPU_SPARE);
-    GR_ISA_FN(micro)
-    [GR_A_PACKED][rows - 1][1](packed, rows, qt, GR_CPU_QUERIES, width, c + (i * GR_ROWS - from) * GR_CPU_QUERIES, GR_CPU_QUERIES, NULL, 0,
-                               NULL);
+  for (int64_t i = 0; i < b->count; i++) {
+    int64_t query = (b->first + i) / a->group, head = b->kv * a->group + (b->first + i) % a->group;
+    float *q = b->q + i * b->dk_row, *dout = b->dout + i * b->dv_row;
+    GR_ISA_FN(scale)(q, row_at(&a->q, head, query), a->params.scale, b->dk);
+    memset(q + b->dk, 0, (size_t)(b->dk_row - b->dk) * sizeof *q);
+    memcpy(dout, row_at(&a->dout, head, query), (size_t)b->dv * sizeof *dout);
+    memset(dout + b->dv, 0, (size_t)(b->dv_row - b->dv) * sizeof *dout);
+    if (a->rounds) round_floats(dout, b->dv);
+    b->flow[i] = (float)GR_ISA_FN(dot)(dout, row_at(&a->out, head, query), b->dv);
+    b->lse[i] = *(const float *)gr_array_at(&a->lse, head, query, 0, 0);
   }
+  transpose_block(b->qt, b->q, b->dk_row, b->count, b->dk, false);
+  transpose_block(b->dot, b->dout, b->dv_row, b->count, b->dv, a->words);
+  if (a->rounds && !a->words) round_floats(b->q, b->count * b->dk_row);
+  pair_rows(a, b->q, b->dk_row, b->count);
+  pair_rows(a, b->dout, b->dv_row, b->count);
+  find_keys(a, b);
 }
 
-/* Scores to probabilities in p, gradients of probabilities to gradients of scores in g; what is not visible becomes 0. */
+/* ---- P and G ---- */
+
+typedef struct lane_state {
+  vi from, to;
+  vf lse, flow;
+} lane_state;
+
+static inline lane_state lanes_at(const back_block *b, int64_t lane)
+{
+  lane_state l;
+  memcpy(&l.from, b->from + lane, sizeof l.from);
+  memcpy(&l.to, b->to + lane, sizeof l.to);
+  l.lse = vload(b->lse + lane), l.flow = vload(b->flow + lane);
+  return l;
+}
+
+/* A score to its probability, the gradient of the probability to that of the score; what is not visible becomes 0. */
+static inline __attribute__((always_inline)) void gradient(const lane_state *l, float cap, int64_t key, vf *score, vf *grad)
+{
+  vf s = *score, slope = vset(1);
+  if (cap > 0) {
+    vf t = vtanh(s / cap);
+    s = cap * t;
+    slope = 1.0f - t * t;
+  }
+  vf prob = vif_within((int32_t)key, l->from, l->to, vexp(s - l->lse), vset(0));
+  vf g = prob * (*grad - (GR_MUTANT(attention_back_no_flow) ? vset(0) : l->flow));
+  if (cap > 0 && !GR_MUTANT(attention_back_no_softcap)) g *= slope;
+  *score = prob;
+  *grad = vif_within((int32_t)key, l->from, l->to, g, vset(0));
+}
+
 static void gradients(const gr_cpu_attention *a, const back_block *b, int64_t lane, int64_t from, int64_t to, float *p, float *g)
 {
-  vi see_from, see_to;
-  memcpy(&see_from, b->from + lane, sizeof see_from);
-  memcpy(&see_to, b->to + lane, sizeof see_to);
-  vf lse = vload(b->lse + lane), flow = vload(b->flow + lane);
-  const float cap = a->params.softcap;
-  for (int64_t j = from; j < to; j++, p += GR_CPU_QUERIES, g += GR_CPU_QUERIES) {
-    vf s = vload(p), slope = vset(1);
-    if (cap > 0) {
-      vf t = vtanh(s / cap);
-      s = cap * t;
-      slope = 1.0f - t * t;
+  const lane_state l = lanes_at(b, lane);
+  for (int64_t j = from; j < to; j++, p += GR_CPU_BACK_ROWS, g += GR_CPU_BACK_ROWS) {
+    vf prob = vload(p), grad = vload(g);
+    gradient(&l, a->params.softcap, j, &prob, &grad);
+    vstore(p, a->rounds ? vround_bf16(prob) : prob);
+    vstore(g, a->rounds ? vround_bf16(grad) : grad);
+  }
+}
+
+#if GR_WORDS
+/* From b->s and b->ds, which begin with key `from`, an even number of keys after the segment's first, to words of rows at p and g and words
+ * of keys in b->pairs. */
+static void gradients_in_words(const gr_cpu_attention *a, const back_block *b, int64_t lane, int64_t from, int64_t to, float *p, float *g)
+{
+  const lane_state low = lanes_at(b, lane), high = lanes_at(b, lane + GR_LANES);
+  const float *s = b->s, *ds = b->ds;
+  float *pairs = b->pairs;
+  vf before[2] = { { 0 } };
+  for (int64_t j = from; j < to; j++, s += GR_COLS, ds += GR_COLS, p += WORD_ROW, g += WORD_ROW) {
+    vf prob[2] = { vload(s), vload(s + GR_LANES) }, grad[2] = { vload(ds), vload(ds + GR_LANES) };
+    gradient(&low, a->params.softcap, j, &prob[0], &grad[0]);
+    gradient(&high, a->params.softcap, j, &prob[1], &grad[1]);
+    vstore(p, vwords(prob[0], prob[1]));
+    vstore(g, vwords(grad[0], grad[1]));
+    if ((j - from) % 2) {
+      vstore(pairs, vpair(before[0], grad[0])), vstore(pairs + GR_LANES, vpair(before[1], grad[1]));
+      pairs += GR_COLS;
+    } else if (j + 1 == to) {
+      vstore(pairs, vpair(grad[0], (vf){ 0 })), vstore(pairs + GR_LANES, vpair(grad[1], (vf){ 0 }));
     }
-    vf prob = vif_within((int32_t)j, see_from, see_to, vexp(s - lse), vset(0));
-    vf grad = prob * (vload(g) - (GR_MUTANT(attention_back_no_flow) ? vset(0) : flow));
-    if (cap > 0 && !GR_MUTANT(attention_back_no_softcap)) grad *= slope;
-    vstore(p, prob);
-    vstore(g, vif_within((int32_t)j, see_from, see_to, grad, vset(0)));
+    before[0] = grad[0], before[1] = grad[1];
   }
 }
+#endif
 
-static void clear_keys(float *p, int64_t keys)
+/* Zeros for keys [from, to), which x begins with, of a strip that sees none of them. */
+static void clear_keys(float *x, int64_t row, int64_t from, int64_t to, int64_t columns)
 {
-  for (int64_t j = 0; j < keys; j++, p += GR_CPU_QUERIES)
-    for (int v = 0; v < 2; v++) vstore(p + v * GR_LANES, vset(0));
+  for (int64_t j = from; j < to; j++, x += row)
+    for (int64_t i = 0; i < columns; i += GR_LANES) vstore(x + i, vset(0));
 }
 
-/* P and G of one strip for keys [from, to), which p and g begin with; zeros where the strip sees nothing. */
-static void strip_gradients(const gr_cpu_attention *a, const back_block *b, int64_t strip, int64_t from, int64_t to, float *p, float *g)
+/* dq of the strip's rows += G^T K over keys [lo, hi). */
+static void add_queries(const gr_cpu_attention *a, back_block *b, int64_t strip, const float *g, int64_t g_row, int64_t lo, int64_t hi)
 {
-  int64_t lane = strip * GR_COLS, lo = gr_min(to, gr_max(from, b->lo[strip])), hi = gr_max(lo, gr_min(to, b->hi[strip]));
-  float *p_at = p + lane + (lo - from) * GR_CPU_QUERIES, *g_at = g + lane + (lo - from) * GR_CPU_QUERIES;
-  if (lo < hi) {
-    by_key(a, b, a->k_blocks, b->dk, b->qt + lane, lo, hi, p_at);
-    by_key(a, b, a->v_blocks, b->dv, b->dot + lane, lo, hi, g_at);
-    gradients(a, b, lane, lo, hi, p_at, g_at);
-    gradients(a, b, lane + GR_LANES, lo, hi, p_at + GR_LANES, g_at + GR_LANES);
-  }
-  clear_keys(p + lane, lo - from), clear_keys(g + lane, lo - from);
-  clear_keys(p + lane + (hi - from) * GR_CPU_QUERIES, to - hi), clear_keys(g + lane + (hi - from) * GR_CPU_QUERIES, to - hi);
-  if (lo >= hi) return;
-  int64_t count = gr_min(GR_COLS, b->count - lane), blocks = gr_ceil_div(count, GR_ROWS), row = a->dq.nb[2] / (int64_t)sizeof(float);
+  int64_t lane = strip * GR_COLS, count = gr_min(GR_COLS, b->count - lane), blocks = gr_ceil_div(count, GR_ROWS);
   for (int64_t i = 0; i < blocks; i++) {
     int64_t r = gr_block_begin(count, blocks, i);
-    float *dq = (float *)gr_array_at(&a->dq, 0, b->head, b->first + lane + r, 0);
-    gr_micro_block m = { .a = g_at + r,
-                         .a_step = GR_CPU_QUERIES,
-                         .b = a->k_rows.data + b->kv * a->k_rows.head + lo * a->k_rows.row,
+    float *dq = b->dq + (lane + r) * b->dk_row;
+    gr_micro_block m = { .a = g + r,
+                         .a_step = g_row,
+                         .b = key_row(a, &a->k_rows, b->kv, b->start, lo),
                          .b_step = a->k_rows.row,
                          .b_strip = GR_COLS,
                          .c = dq,
-                         .c_row = row,
-                         .base = dq,
-                         .base_row = row,
+                         .c_row = b->dk_row,
+                         .base = b->begun[strip] ? dq : NULL,
+                         .base_row = b->dk_row,
                          .rows = gr_block_begin(count, blocks, i + 1) - r,
-                         .cols = b->dk,
-                         .steps = hi - lo };
-    micro_block(GR_A_PACKED, &m);
+                         .cols = b->dk_row,
+                         .steps = gr_cpu_attention_words(a, hi - lo) };
+    micro_block(packed_by(a->words), &m);
   }
+  b->begun[strip] = true;
 }
 
-/* sums[key, :] += x[key, queries] rows, for keys [from, to). */
-static void add_by_key(const back_block *b, const gr_cpu_heads *sums, const float *x, const float *rows, int64_t row, int64_t width,
-                       int64_t from, int64_t to)
+/* P and G of one strip for keys [from, to), which b->p and b->g begin with; zeros where the strip sees nothing but a block of keys reaches.
+ */
+static void strip_gradients(const gr_cpu_attention *a, back_block *b, int64_t strip, int64_t from, int64_t to)
 {
-  for (int64_t j = from, n; j < to; j += n) {
+  const int64_t row = a->words ? WORD_ROW : GR_CPU_BACK_ROWS, columns = a->words ? GR_LANES : GR_COLS, lane = strip * GR_COLS;
+  float *p = b->p + strip * columns, *g = b->g + strip * columns;
+  int64_t lo = gr_min(to, gr_max(from, b->lo[strip])), hi = gr_max(lo, gr_min(to, b->hi[strip]));
+  if (lo >= hi) {
+    clear_keys(p, row, from, to, columns), clear_keys(g, row, from, to, columns);
+    return;
+  }
+  if (a->words) lo -= (lo - b->start) % 2;
+  int64_t before = gr_max(from, lo - GR_ROWS), after = gr_min(to, hi + GR_ROWS), at = (lo - from) * row;
+  clear_keys(p + (before - from) * row, row, before, lo, columns), clear_keys(g + (before - from) * row, row, before, lo, columns);
+  clear_keys(p + (hi - from) * row, row, hi, after, columns), clear_keys(g + (hi - from) * row, row, hi, after, columns);
+#if GR_WORDS
+  if (a->words) {
+    times_keys(a, a->k_blocks, b->dk, false, b->kv, 2, b->qt + lane, GR_CPU_BACK_ROWS, lo, hi, b->s, GR_COLS);
+    times_keys(a, a->v_blocks, gr_cpu_attention_words(a, b->dv), true, b->kv, 2, b->dot + lane, GR_CPU_BACK_ROWS, lo, hi, b->ds, GR_COLS);
+    gradients_in_words(a, b, lane, lo, hi, p + at, g + at);
+    add_queries(a, b, strip, b->pairs, GR_COLS, lo, hi);
+    return;
+  }
+#endif
+  times_keys(a, a->k_blocks, b->dk, false, b->kv, 2, b->qt + lane, GR_CPU_BACK_ROWS, lo, hi, p + at, GR_CPU_BACK_ROWS);
+  times_keys(a, a->v_blocks, b->dv, false, b->kv, 2, b->dot + lane, GR_CPU_BACK_ROWS, lo, hi, g + at, GR_CPU_BACK_ROWS);
+  for (int64_t v = 0; v < GR_COLS; v += GR_LANES) gradients(a, b, lane + v, lo, hi, p + at + v, g + at + v);
+  add_queries(a, b, strip, g + at, GR_CPU_BACK_ROWS, lo, hi);
+}
+
+/* ---- dK and dV ---- */
+
+/* sums[key, :] += x[key, rows] rows, for keys [from, to). Rows that see none of a block of keys are left out. */
+static void add_by_key(const gr_cpu_attention *a, const back_block *b, const gr_cpu_heads *sums, const float *x, const float *rows,
+                       int64_t row, int64_t width, int64_t from, int64_t to)
+{
+  int layout = GR_A_BY_KEY;
+#if GR_WORDS
+  if (a->words) layout = GR_A_KEY_WORDS;
+#endif
+  const int64_t x_row = a->words ? WORD_ROW : GR_CPU_BACK_ROWS;
+  for (int64_t j = from, n, first = 0; j < to; j += n) {
     n = gr_min(GR_ROWS, to - j);
-    int64_t first = b->strips, last = 0;
-    for (int64_t s = 0; s < b->strips; s++) {
-      if (b->lo[s] >= j + n || b->hi[s] <= j) continue;
-      first = gr_min(first, s);
-      last = s + 1;
-    }
+    int64_t last = b->count;
+    while (first < last && b->to[first] <= j) first++;
+    while (first < last && (b->from[last - 1] >= j + n || b->to[last - 1] <= j)) last--;
     if (first >= last) continue;
-    int64_t lane = first * GR_COLS;
-    float *c = sums->data + b->head * sums->head + j * sums->row;
-    gr_micro_block m = { .a = x + (j - from) * GR_CPU_QUERIES + lane,
-                         .b = rows + lane * row,
+    int64_t skipped = a->words ? first / 2 : first;
+    float *c = sums->data + (b->part * a->k.ne[1] + b->kv) * sums->head + j * sums->row;
+    gr_micro_block m = { .a = x + (j - from) * x_row + skipped,
+                         .b = rows + skipped * row,
                          .b_step = row,
                          .b_strip = GR_COLS,
                          .c = c,
@@ -168,8 +253,20 @@ static void add_by_key(const back_block *b, const gr_cpu_heads *sums, const floa
                          .base_row = sums->row,
                          .rows = n,
                          .cols = width,
-                         .steps = gr_min(last * GR_COLS, b->count) - lane };
-    micro_block(GR_A_BY_KEY, &m);
+                         .steps = gr_cpu_attention_words(a, last) - skipped };
+    micro_block(layout, &m);
+  }
+}
+
+/* ---- one part ---- */
+
+static void finish_block(const gr_cpu_attention *a, const back_block *b)
+{
+  for (int64_t i = 0; i < b->count; i++) {
+    int64_t query = (b->first + i) / a->group, head = b->kv * a->group + (b->first + i) % a->group;
+    float *dq = (float *)gr_array_at(&a->dq, 0, head, query, 0);
+    if (b->begun[i / GR_COLS]) GR_ISA_FN(scale)(dq, b->dq + i * b->dk_row, a->params.scale, b->dk);
+    else memset(dq, 0, (size_t)b->dk * sizeof *dq);
   }
 }
 
@@ -178,29 +275,30 @@ static void one_block(const gr_cpu_attention *a, back_block *b)
   int64_t lo = INT32_MAX, hi = 0;
   begin_block(a, b);
   for (int64_t s = 0; s < b->strips; s++) lo = gr_min(lo, b->lo[s]), hi = gr_max(hi, b->hi[s]);
+  if (a->words && lo < hi) lo -= (lo - b->start) % 2;
   for (int64_t from = lo, to; from < hi; from = to) {
     to = gr_min(hi, b->start + ((from - b->start) / GR_CPU_BACK_KEYS + 1) * GR_CPU_BACK_KEYS);
-    float *p = b->p + GR_ROWS * GR_CPU_QUERIES, *g = b->g + GR_ROWS * GR_CPU_QUERIES; /* blocks of keys may begin before from */
-    for (int64_t s = 0; s < b->strips; s++) strip_gradients(a, b, s, from, to, p, g);
-    add_by_key(b, &a->dv_sums, p, b->dout, b->dv_row, b->dv, from, to);
-    add_by_key(b, &a->dk_sums, g, b->q, b->dk_row, b->dk, from, to);
+    for (int64_t s = 0; s < b->strips; s++) strip_gradients(a, b, s, from, to);
+    add_by_key(a, b, &a->dv_sums, b->p, b->dout, b->dv_row, b->dv, from, to);
+    add_by_key(a, b, &a->dk_sums, b->g, b->q, b->dk_row, b->dk, from, to);
   }
-  for (int64_t i = 0; i < b->count; i++) {
-    float *dq = (float *)gr_array_at(&a->dq, 0, b->head, b->first + i, 0);
-    GR_ISA_FN(scale)(dq, dq, a->params.scale, b->dk);
-  }
+  finish_block(a, b);
 }
 
 void GR_ISA_FN(attention_back)(const gr_cpu_attention *a, int64_t head, gr_cpu_run run, float *scratch)
 {
-  back_block b = { .head = head, .kv = head / a->group, .start = a->visible[run.first].start, .dk = a->q.ne[0], .dv = a->v.ne[0] };
+  back_block b = { .kv = head, .part = run.part, .start = a->visible[run.first].start, .dk = a->q.ne[0], .dv = a->v.ne[0] };
   b.dk_row = gr_ceil_div(b.dk, GR_CPU_STRIP) * GR_CPU_STRIP, b.dv_row = gr_ceil_div(b.dv, GR_CPU_STRIP) * GR_CPU_STRIP;
-  const int64_t keys = GR_CPU_BACK_KEYS + 2 * 16;
-  b.qt = scratch, b.dot = b.qt + b.dk * GR_CPU_QUERIES;
-  b.q = b.dot + b.dv * GR_CPU_QUERIES, b.dout = b.q + b.dk_row * GR_CPU_QUERIES;
-  b.p = b.dout + b.dv_row * GR_CPU_QUERIES, b.g = b.p + keys * GR_CPU_QUERIES;
-  for (b.first = run.first; b.first < run.first + run.count; b.first += GR_CPU_QUERIES) {
-    b.count = gr_min(GR_CPU_QUERIES, run.first + run.count - b.first);
+  b.qt = scratch, b.dot = b.qt + b.dk * GR_CPU_BACK_ROWS;
+  b.q = b.dot + b.dv * GR_CPU_BACK_ROWS, b.dout = b.q + b.dk_row * GR_CPU_BACK_ROWS;
+  b.dq = b.dout + b.dv_row * GR_CPU_BACK_ROWS;
+  b.p = b.dq + b.dk_row * GR_CPU_BACK_ROWS;
+  b.g = b.p + GR_CPU_BACK_KEYS * (a->words ? WORD_ROW : GR_CPU_BACK_ROWS);
+  b.s = b.g + GR_CPU_BACK_KEYS * WORD_ROW, b.ds = b.s + GR_CPU_BACK_KEYS * GR_COLS, b.pairs = b.ds + GR_CPU_BACK_KEYS * GR_COLS;
+  int64_t rows = run.count * a->group, blocks = gr_ceil_div(rows, GR_CPU_BACK_ROWS);
+  for (int64_t i = 0; i < blocks; i++) {
+    b.first = run.first * a->group + gr_block_begin(rows, blocks, i);
+    b.count = run.first * a->group + gr_block_begin(rows, blocks, i + 1) - b.first;
     one_block(a, &b);
   }
 }

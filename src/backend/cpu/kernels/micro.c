@@ -7,8 +7,8 @@ static inline __attribute__((always_inline)) void micro(int layout, int rows, in
                                                         int64_t base_row, const gr_ahead *ahead)
 {
   vf sum[GR_ROWS][2];
-  const int64_t row = layout == GR_A_PACKED || layout == GR_A_WORDS ? 1 : layout == GR_A_BY_ROW ? a_step : GR_CPU_QUERIES;
-  const bool packed = layout == GR_A_PACKED || layout == GR_A_WORDS;
+  const bool packed = layout == GR_A_PACKED || layout == GR_A_WORDS, words = layout == GR_A_WORDS || layout == GR_A_KEY_WORDS;
+  const int64_t row = packed ? 1 : layout == GR_A_BY_ROW ? a_step : words ? GR_CPU_BACK_ROWS / 2 : GR_CPU_BACK_ROWS;
   const int64_t step = packed ? a_step : 1, next = ahead ? ahead->step : 0;
   const char *w = ahead ? ahead->at : (const char *)a;
   GR_UNROLL
@@ -21,7 +21,7 @@ static inline __attribute__((always_inline)) void micro(int layout, int rows, in
     GR_UNROLL
     for (int r = 0; r < rows; r++) {
 #if GR_WORDS
-      if (layout == GR_A_WORDS) {
+      if (words) {
         vf word = vword(a + r * row);
         sum[r][0] = vdot_words(word, left, sum[r][0]);
         if (vectors == 2) sum[r][1] = vdot_words(word, right, sum[r][1]);
@@ -66,14 +66,13 @@ BLOCKS(KERNELS, BY_ROW)
 BLOCKS(KERNELS, BY_KEY)
 #if GR_WORDS
 BLOCKS(KERNELS, WORDS)
+BLOCKS(KERNELS, KEY_WORDS)
 #endif
 
 gr_micro_fn *const GR_ISA_FN(micro)[GR_A_LAYOUTS][GR_ROWS][2] = {
-  [GR_A_PACKED] = { BLOCKS(ENTRY, PACKED) },
-  [GR_A_BY_ROW] = { BLOCKS(ENTRY, BY_ROW) },
-  [GR_A_BY_KEY] = { BLOCKS(ENTRY, BY_KEY) },
+  [GR_A_PACKED] = { BLOCKS(ENTRY, PACKED) }, [GR_A_BY_ROW] = { BLOCKS(ENTRY, BY_ROW) },       [GR_A_BY_KEY] = { BLOCKS(ENTRY, BY_KEY) },
 #if GR_WORDS
-  [GR_A_WORDS] = { BLOCKS(ENTRY, WORDS) },
+  [GR_A_WORDS] = { BLOCKS(ENTRY, WORDS) },   [GR_A_KEY_WORDS] = { BLOCKS(ENTRY, KEY_WORDS) },
 #endif
 };
 

@@ -19,9 +19,10 @@ enum {
   GR_COLS = 2 * GR_LANES
 };
 
-/* How a's element of row r and step s is found: PACKED a[s * a_step + r], BY_ROW a[r * a_step + s], BY_KEY a[r * GR_CPU_QUERIES + s].
- * WORDS, where the set has them: as PACKED, but elements of a and b are words of two bf16, two steps of the contraction at once. */
-enum { GR_A_PACKED, GR_A_BY_ROW, GR_A_BY_KEY, GR_A_WORDS, GR_A_LAYOUTS = GR_A_WORDS + GR_WORDS };
+/* How a's element of row r and step s is found: PACKED a[s * a_step + r], BY_ROW a[r * a_step + s], BY_KEY a[r * GR_CPU_BACK_ROWS + s].
+ * WORDS and KEY_WORDS, where the set has them: as PACKED and (with half the rows) BY_KEY, but elements of a and b are words of two bf16,
+ * two steps of the contraction at once. */
+enum { GR_A_PACKED, GR_A_BY_ROW, GR_A_BY_KEY, GR_A_WORDS, GR_A_KEY_WORDS, GR_A_LAYOUTS = GR_A_WORDS + 2 * GR_WORDS };
 
 /* Lines that are asked for while a block is multiplied, one a step: what the next tile will be made of. */
 typedef struct gr_ahead {
@@ -98,7 +99,26 @@ static inline __attribute__((always_inline)) gr_side load_side(const float *a, i
   return s;
 }
 
+/* To bf16 and back: n floats, of which some more may be written, up to a whole vector. */
+static inline void round_floats(float *v, int64_t n)
+{
+  for (int64_t i = 0; i < n; i += GR_LANES) vstore(v + i, vround_bf16(vload(v + i)));
+}
+
 #if GR_WORDS
+/* dst[i] = the word of even[i] and odd[i] for i < n, then words of 0 up to `padded`, a multiple of GR_LANES. odd NULL: zeros. dst may be
+ * even or odd. */
+static inline void pair_words(float *dst, const float *even, const float *odd, int64_t n, int64_t padded)
+{
+  for (int64_t i = 0; i < padded; i += GR_LANES) {
+    int64_t live = n - i;
+    vf a = { 0 }, b = { 0 };
+    if (live >= GR_LANES) a = vload(even + i), b = odd ? vload(odd + i) : b;
+    else if (live > 0) a = vload_part(even + i, live), b = odd ? vload_part(odd + i, live) : b;
+    vstore(dst + i, vpair(a, b));
+  }
+}
+
 /* Lanes r of dst + i * step: the word of src[r][2 i] and src[r][2 i + 1], for n floats; an odd one stands beside 0. */
 static inline void transpose_words(float *dst, int64_t step, const float *const src[GR_LANES], int64_t n)
 {

@@ -18,12 +18,6 @@ static void pack_strided(const gr_cpu_term *t, int64_t first, int64_t rows, int6
     for (int64_t r = 0; r < rows; r++) memcpy(dst++, x_at(t, first + r) + (k + i) * t->x_step, sizeof *dst);
 }
 
-/* To bf16 and back: n floats, of which some more may be written. */
-static void round_floats(float *v, int64_t n)
-{
-  for (int64_t i = 0; i < n; i += GR_LANES) vstore(v + i, vround_bf16(vload(v + i)));
-}
-
 #if GR_WORDS
 static void pack_words(const gr_cpu_term *t, int64_t first, int64_t rows, int64_t k, int64_t deep, float *dst)
 {

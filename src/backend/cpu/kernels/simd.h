@@ -173,6 +173,13 @@ static inline void vstore_part(float *p, vf v, int64_t n)
 }
 
 /* Sums in double, in an order fixed by the vector width: low and high halves widened, lanes added in pairs at the end. */
+#if defined(__AVX512F__) /* compilers take the halves by way of the stack */
+static inline vdouble vwiden_low(vf v) { return (vdouble)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v)); }
+static inline vdouble vwiden_high(vf v) { return (vdouble)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1)); }
+#elif defined(__AVX2__)
+static inline vdouble vwiden_low(vf v) { return (vdouble)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)v)); }
+static inline vdouble vwiden_high(vf v) { return (vdouble)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)v, 1)); }
+#else
 static inline vdouble vwiden_low(vf v)
 {
   vhalf h;
@@ -185,6 +192,7 @@ static inline vdouble vwiden_high(vf v)
   memcpy(&h, (const char *)&v + sizeof h, sizeof h);
   return __builtin_convertvector(h, vdouble);
 }
+#endif
 static inline double vsum(vdouble v)
 {
   double s[GR_LANES / 2];
