@@ -5,7 +5,8 @@
 enum {
   PIECE = 256, /* elements of a row decoded at a time: a super-block */
   PITCH = PIECE + 16,
-  AHEAD = 8 /* rows that are fetched while one is decoded */
+  AHEAD = 8,               /* rows that are fetched while one is decoded */
+  AHEAD_BYTES = 256 * 1024 /* of whole rows that are asked for while the tile before is multiplied */
 };
 
 /* ---- activations ---- */
@@ -221,12 +222,13 @@ static void tile_across(const gr_cpu_product *p, const gr_cpu_term *t, int64_t c
   }
 #endif
   const int64_t done = across_groups(t, col, cols, k, deep, tile);
+  const bool blocks = gr_dtype_get(t->dtype)->block_elems > 1;
   for (int64_t c = 0, n; c < cols; c += n) {
-    n = gr_min(cols - c, PIECE - (col + c) % PIECE);
+    n = gr_min(cols - c, blocks ? PIECE - (col + c) % PIECE : PIECE);
     int64_t bytes = (int64_t)gr_row_bytes(t->dtype, n);
     const char *ahead = weight_at(t, k + done + AHEAD - 1, col + c);
     for (int64_t i = done; i < deep; i++) {
-      if (t->dtype != GR_F32 && i + AHEAD < deep) fetch(ahead += t->w_row, bytes);
+      if (i + AHEAD < deep) fetch(ahead += t->w_row, bytes);
       const float *src = piece(p, t, k + i, col + c, n, buffer);
       for (int64_t j = 0; j < n; j += GR_LANES) {
         float *dst = tile + ((c + j) / GR_COLS * deep + i) * GR_COLS + j % GR_COLS;
@@ -254,9 +256,24 @@ static inline float *target_at(const target *to, int64_t row) { return to->z + (
 
 static inline int packed_layout(const gr_cpu_term *t) { return t->words ? GR_A_WORDS : GR_A_PACKED; }
 
+/* What a tile of these columns and of the chunk at k is made of, as lines to ask for while the one before is multiplied. */
+static gr_walk walk_of(const gr_cpu_term *t, int64_t col, int64_t cols, int64_t k)
+{
+  const gr_dtype_info *d = gr_dtype_get(t->dtype);
+  if (!t->w || GR_LANES < 16 || cols <= 0) return (gr_walk){ 0 };
+  if (t->across) {
+    const char *w = weight_at(t, k, col), *last = weight_at(t, k, col + cols - 1) + d->block_bytes;
+    return (gr_walk){
+      .w = w, .step = t->w_row, .rows = gr_min(t->chunk, t->depth - k), .lines = (last - w + GR_LINE - 1) / GR_LINE + (d->block_elems > 1)
+    };
+  }
+  if (k > 0 || cols * t->w_row > AHEAD_BYTES) return (gr_walk){ 0 }; /* asked for with the first chunk; or more than a cache can keep */
+  return (gr_walk){ .w = weight_at(t, col, 0), .step = GR_LINE, .rows = gr_ceil_div(cols * t->w_row, GR_LINE), .lines = 1 };
+}
+
 /* One block of rows through one tile, on top of base (NULL: nothing). */
 static void multiply(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col, int64_t cols, int64_t block, int64_t k, const float *tile,
-                     const target *to, const float *base, int64_t base_row)
+                     const target *to, const float *base, int64_t base_row, gr_walk *walk)
 {
   const int64_t f = sizeof(float), first = gr_block_begin(p->rows, p->blocks, block), deep = gr_words(t, gr_min(t->chunk, t->depth - k));
   gr_micro_block m = { .b = tile,
@@ -268,7 +285,8 @@ static void multiply(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col,
                        .base_row = base_row,
                        .rows = gr_block_begin(p->rows, p->blocks, block + 1) - first,
                        .cols = cols,
-                       .steps = deep };
+                       .steps = deep,
+                       .walk = walk->w ? walk : NULL };
   if (t->w_read) {
     m.b = (const float *)(t->w + k * t->w_row) + col;
     m.b_step = t->w_row / f;
@@ -300,8 +318,8 @@ static target target_of(const gr_cpu_product *p, int64_t col, float *scratch)
   return (target){ scratch + p->thread_floats - p->widest * p->rows, p->widest, 0 };
 }
 
-/* Columns [col, col + cols), at most a tile's, of the blocks [block, last) of rows. */
-static void one_tile(const gr_cpu_product *p, int64_t col, int64_t cols, int64_t block, int64_t last, float *tile)
+/* Columns [col, col + cols), at most a tile's, of the blocks [block, last) of rows; up to `end` others follow. */
+static void one_tile(const gr_cpu_product *p, int64_t col, int64_t cols, int64_t end, int64_t block, int64_t last, float *tile)
 {
   target to = target_of(p, col, tile);
   bool at_once = !p->y && p->terms == 1 && p->term[0].depth <= p->term[0].chunk;
@@ -311,12 +329,13 @@ static void one_tile(const gr_cpu_product *p, int64_t col, int64_t cols, int64_t
       int64_t deep = gr_min(t->chunk, t->depth - k);
       bool begun = (k > 0 && !GR_MUTANT(matmul_chunk_overwrites)) || t > p->term,
            done = k + deep >= t->depth && t == p->term + p->terms - 1;
+      gr_walk walk = k + deep < t->depth ? walk_of(t, col, cols, k + deep) : walk_of(t, col + cols, gr_min(cols, end - col - cols), 0);
       if (!t->w_read) make_tile(p, t, col, cols, k, deep, tile);
       for (int64_t b = block; b < last; b++) {
         int64_t first = gr_block_begin(p->rows, p->blocks, b), rows = gr_block_begin(p->rows, p->blocks, b + 1) - first;
         if (at_once) to.first = first;
         const float *base = begun ? target_at(&to, first) : p->base ? p->base + first * p->base_row + col : NULL;
-        multiply(p, t, col, cols, b, k, tile, &to, base, begun ? to.row : p->base_row);
+        multiply(p, t, col, cols, b, k, tile, &to, base, begun ? to.row : p->base_row, &walk);
         if (done && p->finish) p->finish(p, first, rows, col, cols, target_at(&to, first), to.row);
       }
       k += deep;
@@ -330,7 +349,7 @@ void GR_ISA_FN(panel)(const gr_cpu_product *p, int64_t col, int64_t end, int64_t
   if (p->thin) col = GR_ISA_FN(thin)(p, col, end);
   for (int64_t wide; col < end; col += wide) {
     wide = gr_min(p->widest, end - col);
-    one_tile(p, col, wide, block, last, scratch);
+    one_tile(p, col, wide, end, block, last, scratch);
   }
 }
 
@@ -351,17 +370,10 @@ static void scatter(const gr_cpu_product *p, int64_t first, int64_t rows, int64_
 static gr_walk next_tile(const gr_cpu_product *p, int64_t first, int64_t col, int64_t end, int64_t k)
 {
   gr_cpu_term t = p->term[0];
-  int64_t from = col + p->widest, block = gr_dtype_get(t.dtype)->block_elems;
+  int64_t from = col + p->widest;
   if (from >= end) from = first, k += t.chunk;
   if (k >= t.depth) t.w = p->then, from = p->then_from, end = p->then_to, k = 0;
-  if (!t.w || GR_LANES < 16) return (gr_walk){ 0 };
-  int64_t cols = gr_min(p->widest, end - from), deep = gr_min(t.chunk, t.depth - k);
-  if (t.across) {
-    const char *w = weight_at(&t, k, from), *last = weight_at(&t, k, from + cols - 1) + gr_dtype_get(t.dtype)->block_bytes;
-    return (gr_walk){ .w = w, .step = t.w_row, .rows = deep, .lines = (last - w + GR_LINE - 1) / GR_LINE + (block > 1) };
-  }
-  if (k > 0) return (gr_walk){ 0 }; /* asked for with the first chunk */
-  return (gr_walk){ .w = weight_at(&t, from, 0), .step = GR_LINE, .rows = gr_ceil_div(cols * t.w_row, GR_LINE), .lines = 1 };
+  return walk_of(&t, from, gr_min(p->widest, end - from), k);
 }
 
 void GR_ISA_FN(group)(const gr_cpu_product *p, int64_t col, int64_t end, float *scratch)
