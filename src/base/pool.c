@@ -3,7 +3,10 @@
  *
  * A run ends when its jobs are done, not when every worker has noticed it: one whose core was taken by another process is not waited for.
  * Such a worker may wake in any later run. So what a run is (work, ctx, jobs) is read only by a thread that has claimed a job which is not
- * done yet: until it is, the run cannot end and nothing of it changes. */
+ * done yet: until it is, the run cannot end and nothing of it changes.
+ *
+ * Threads of even number take jobs from the front, the others from the back: from run to run the same rows then stand in the same core's
+ * cache. Cores of a machine may share none, and a row that another one wrote comes from memory. */
 #define _GNU_SOURCE
 #include "base/pool.h"
 
@@ -26,8 +29,8 @@ struct gr_pool {
   pthread_cond_t wake, done;
   atomic_uint round; /* changes when there is work (or the end) */
   atomic_bool stop;
-  atomic_size_t unclaimed, unfinished; /* jobs of the present round */
-  size_t jobs;
+  _Atomic uint64_t unclaimed; /* jobs of the present round: from the low half up to, not including, the high half */
+  atomic_size_t unfinished;
   gr_pool_work *work;
   void *ctx;
 };
@@ -46,13 +49,15 @@ static inline void pause_cpu(void)
 #endif
 }
 
-/* Whether there was a job to claim: the number of those left may be that of a later round than the one read first, which is as good. */
-static bool claim(gr_pool *p, size_t *job)
+/* Whether there was a job to claim: those left may be those of a later round than the one read first, which is as good. */
+static bool claim(gr_pool *p, int thread, size_t *job)
 {
-  size_t left = atomic_load_explicit(&p->unclaimed, memory_order_relaxed);
-  while (left > 0)
-    if (atomic_compare_exchange_weak_explicit(&p->unclaimed, &left, left - 1, memory_order_acquire, memory_order_relaxed)) {
-      *job = p->jobs - left;
+  const uint64_t last = (uint64_t)1 << 32;
+  uint64_t left = atomic_load_explicit(&p->unclaimed, memory_order_relaxed);
+  while ((uint32_t)left < left >> 32)
+    if (atomic_compare_exchange_weak_explicit(&p->unclaimed, &left, thread % 2 ? left - last : left + 1, memory_order_acquire,
+                                              memory_order_relaxed)) {
+      *job = thread % 2 ? (size_t)(left >> 32) - 1 : (size_t)(uint32_t)left;
       return true;
     }
   return false;
@@ -60,7 +65,7 @@ static bool claim(gr_pool *p, size_t *job)
 
 static void take_jobs(gr_pool *p, int thread)
 {
-  for (size_t job; claim(p, &job);) {
+  for (size_t job; claim(p, thread, &job);) {
     p->work(p->ctx, job, thread);
     if (atomic_fetch_sub_explicit(&p->unfinished, 1, memory_order_acq_rel) != 1) continue;
     if (thread == 0) return;
@@ -184,15 +189,14 @@ double gr_pool_seconds(const gr_pool *p)
 
 void gr_pool_run(gr_pool *p, size_t jobs, gr_pool_work *work, void *ctx)
 {
-  if (!p || p->threads == 1 || jobs <= 1) {
+  if (!p || p->threads == 1 || jobs <= 1 || jobs > UINT32_MAX) {
     for (size_t job = 0; job < jobs; job++) work(ctx, job, 0);
     return;
   }
   p->work = work;
   p->ctx = ctx;
-  p->jobs = jobs;
   atomic_store_explicit(&p->unfinished, jobs, memory_order_relaxed);
-  atomic_store_explicit(&p->unclaimed, jobs, memory_order_release);
+  atomic_store_explicit(&p->unclaimed, (uint64_t)jobs << 32, memory_order_release);
   start_round(p);
   take_jobs(p, 0);
   for (int i = 0; i < SPIN_PAUSES + SPIN_YIELDS; i++) {

@@ -1,4 +1,4 @@
-/* A pool of threads that runs numbered jobs. Jobs are handed out in ascending order; how many threads there are never
+/* A pool of threads that runs numbered jobs. Jobs are handed out in order from both ends; how many threads there are never
  * changes what a job computes, only who runs it (promise 4: callers split work by shape, never by thread count). */
 #ifndef GR_BASE_POOL_H
 #define GR_BASE_POOL_H

@@ -54,6 +54,34 @@ static void every_job_runs_once_whoever_wakes_when(void **state)
   gr_pool_free(pool);
 }
 
+/* ---- who takes what ---- */
+
+static atomic_int first_taken[2];
+
+static void note_first(void *ctx, size_t job, int thread)
+{
+  (void)ctx;
+  int none = -1;
+  atomic_compare_exchange_strong(&first_taken[thread], &none, (int)job);
+  while (atomic_load(&first_taken[1 - thread]) < 0) usleep(100);
+}
+
+/* From run to run a thread meets the same rows: they stand in its core's cache. */
+static void threads_begin_at_either_end(void **state)
+{
+  (void)state;
+  gr_error e;
+  gr_pool *pool = NULL;
+  assert_ok(gr_pool_create(&pool, 2, &e), &e);
+  for (int jobs = 2; jobs < 9; jobs++) {
+    for (int i = 0; i < 2; i++) atomic_store(&first_taken[i], -1);
+    gr_pool_run(pool, (size_t)jobs, note_first, NULL);
+    assert_int_equal(atomic_load(&first_taken[0]), 0);
+    assert_int_equal(atomic_load(&first_taken[1]), jobs - 1);
+  }
+  gr_pool_free(pool);
+}
+
 /* ---- a worker that lost its processor ---- */
 
 static atomic_bool released, gave_up, stopped;
@@ -177,6 +205,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_job_runs_once_whoever_wakes_when),
+    cmocka_unit_test(threads_begin_at_either_end),
     cmocka_unit_test(a_worker_that_does_not_run_is_not_waited_for),
     cmocka_unit_test(what_workers_take_is_counted_at_once),
   };
