@@ -62,6 +62,16 @@ static inline gr_row_at gr_row_index(const gr_array *a, int64_t r)
   return (gr_row_at){ r % a->ne[1], r / a->ne[1] % a->ne[2], r / a->ne[1] / a->ne[2] };
 }
 
+/* Moves on to the next row: a row of a head is shorter than the divisions that find it. */
+static inline void gr_row_step(const gr_array *a, gr_row_at *at)
+{
+  if (++at->i1 < a->ne[1]) return;
+  at->i1 = 0;
+  if (++at->i2 < a->ne[2]) return;
+  at->i2 = 0;
+  at->i3++;
+}
+
 /* n floats (at most GR_CPU_PIECE) from element i0 of the row at `at`, all indices modulo a's shape: in place when they are dense, else
  * copied into buffer. */
 const float *gr_cpu_piece(const gr_array *a, int64_t i0, int64_t n, gr_row_at at, float *buffer);

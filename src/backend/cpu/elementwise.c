@@ -15,19 +15,56 @@ struct walk {
   int64_t rows, per_job;
 };
 
+enum { JOB = 8 * GR_CPU_PIECE }; /* elements of one job of arrays that are one row */
+
+static void piece_job(void *ctx, size_t job, int thread)
+{
+  (void)thread;
+  const walk *w = ctx;
+  int64_t first = (int64_t)job * JOB, last = gr_min(first + JOB, w->call->out[0].ne[0]);
+  for (int64_t i = first; i < last; i += GR_CPU_PIECE) w->piece(w, (gr_row_at){ 0, 0, 0 }, i, gr_min(GR_CPU_PIECE, last - i));
+}
+
 static void walk_job(void *ctx, size_t job, int thread)
 {
   (void)thread;
   const walk *w = ctx;
   const gr_array *y = &w->call->out[0];
   int64_t first = (int64_t)job * w->per_job, last = gr_min(first + w->per_job, w->rows);
-  for (int64_t r = first; r < last; r++)
-    for (int64_t i = 0; i < y->ne[0]; i += GR_CPU_PIECE) w->piece(w, gr_row_index(y, r), i, gr_min(GR_CPU_PIECE, y->ne[0] - i));
+  gr_row_at at = gr_row_index(y, first);
+  for (int64_t r = first; r < last; r++, gr_row_step(y, &at))
+    for (int64_t i = 0; i < y->ne[0]; i += GR_CPU_PIECE) w->piece(w, at, i, gr_min(GR_CPU_PIECE, y->ne[0] - i));
+}
+
+/* Whether every array stands in one stretch and has the output's shape. */
+static bool one_stretch(const gr_op_call *call)
+{
+  const gr_array *y = &call->out[0];
+  bool all = true;
+  for (int i = 0; i < call->n_out; i++) all = all && gr_array_contiguous(&call->out[i]) && gr_shape_equal(call->out[i].ne, y->ne);
+  for (int i = 0; i < call->n_in; i++) all = all && gr_array_contiguous(&call->in[i]) && gr_shape_equal(call->in[i].ne, y->ne);
+  return all;
+}
+
+/* The same arrays as one row each: short rows cost more to find than to compute. */
+static void flatten(gr_array *a)
+{
+  const int64_t count = gr_array_count(a), ne[GR_DIMS] = { count, 1, 1, 1 };
+  memcpy(a->ne, ne, sizeof ne);
+  gr_strides_contiguous(a->dtype, a->ne, a->nb);
 }
 
 /* Runs `piece` over every piece of every row of the first output. */
 static gr_status walk_rows(gr_backend *b, const gr_op_call *call, piece_fn *piece)
 {
+  if (one_stretch(call)) {
+    gr_op_call flat = *call;
+    for (int i = 0; i < call->n_out; i++) flatten(&flat.out[i]);
+    for (int i = 0; i < call->n_in; i++) flatten(&flat.in[i]);
+    walk w = { &flat, gr_cpu_isa_of(b), piece, 1, 1 };
+    gr_pool_run(call->pool, (size_t)gr_ceil_div(flat.out[0].ne[0], JOB), piece_job, &w);
+    return GR_OK;
+  }
   walk w = { call, gr_cpu_isa_of(b), piece, gr_array_rows(&call->out[0]), gr_cpu_rows_per_job(call->out[0].ne[0]) };
   gr_pool_run(call->pool, (size_t)gr_ceil_div(w.rows, w.per_job), walk_job, &w);
   return GR_OK;

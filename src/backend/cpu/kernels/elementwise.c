@@ -56,10 +56,12 @@ void GR_ISA_FN(rms_norm_back)(float *dx, const float *x, const float *dz, float 
 void GR_ISA_FN(rotate)(float *y, const float *x, const float *cosines, const float *sines, int64_t half, bool neox, float sign)
 {
   if (neox) {
-    for (int64_t p = 0; p < half; p++) {
-      float s = sines[p] * sign, x0 = x[p], x1 = x[p + half];
-      y[p] = x0 * cosines[p] - x1 * s;
-      y[p + half] = x0 * s + x1 * cosines[p];
+    for (int64_t p = 0; p < half; p += GR_LANES) {
+      int64_t live = gr_min(half - p, GR_LANES);
+      vf c = vload_part(cosines + p, live), s = vload_part(sines + p, live) * sign;
+      vf x0 = vload_part(x + p, live), x1 = vload_part(x + p + half, live);
+      vstore_part(y + p, x0 * c - x1 * s, live);
+      vstore_part(y + p + half, x0 * s + x1 * c, live);
     }
     return;
   }
