@@ -35,7 +35,8 @@ static gr_bench_class class_of(const gr_launch_info *info)
 {
   switch (info->node ? info->node->op : GR_OP_NONE) {
   case GR_OP_matmul:
-  case GR_OP_matmul_add: return info->node->layer < 0 ? GR_BENCH_HEAD : GR_BENCH_PRODUCTS;
+  case GR_OP_matmul_add:
+  case GR_OP_matmul_lora: return info->node->layer < 0 ? GR_BENCH_HEAD : GR_BENCH_PRODUCTS;
   case GR_OP_out_prod:
   case GR_OP_out_prod_add: return GR_BENCH_PRODUCTS;
   case GR_OP_head_loss:

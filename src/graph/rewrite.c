@@ -218,6 +218,72 @@ static gr_node *fuse_head(gr_plan *p, gr_node *back, const uint32_t *uses)
   return both;
 }
 
+static bool made_by(const gr_tensor *t, gr_op_id op, const gr_node *reader)
+{
+  return t && t->node && t->node->op == op && t->node->phase == reader->phase && t->node->layer == reader->layer;
+}
+
+/* Whether nodes of the schedule before `end`, back to the one that made t, read t but for `reader`. */
+static bool read_before(const gr_plan *p, const gr_tensor *t, size_t end, const gr_node *reader)
+{
+  for (size_t i = end; i-- > 0 && p->schedule[i] != t->node;)
+    for (int k = 0; k < p->schedule[i]->n_in; k++)
+      if (p->schedule[i] != reader && p->schedule[i]->in[k] && gr_tensor_root(p->schedule[i]->in[k]) == t) return true;
+  return false;
+}
+
+/* add(W x, B h), h = scale(A x), becomes matmul_lora, which gives h as well: the gradient of B reads it. */
+static gr_node *fuse_lora(gr_plan *p, size_t at, const uint32_t *uses)
+{
+  gr_node *sum = p->schedule[at];
+  if (sum->op != GR_OP_add || !made_by(sum->in[0], GR_OP_matmul, sum) || !made_by(sum->in[1], GR_OP_matmul, sum)) return NULL;
+  int up_at = made_by(sum->in[1]->node->in[1], GR_OP_scale, sum) ? 1 : 0;
+  gr_node *up = sum->in[up_at]->node, *base = sum->in[1 - up_at]->node;
+  gr_tensor *h = up->in[1], *x = base->in[1], *b = up->in[0];
+  if (!made_by(h, GR_OP_scale, sum) || !made_by(h->node->in[0], GR_OP_matmul, sum) || h->base) return NULL;
+  gr_node *down = h->node->in[0]->node;
+  if (down->in[1] != x || down->in[0]->dtype != GR_F32 || b->dtype != GR_F32 || b->ne[0] > GR_FUSED_DEPTH) return NULL;
+  if (uses[base->out[0]->id] != 1 || uses[up->out[0]->id] != 1 || uses[down->out[0]->id] != 1 || read_before(p, h, at, up)) return NULL;
+  if (!gr_tensor_same_shape(base->out[0], sum->out[0]) || !gr_tensor_same_shape(up->out[0], sum->out[0])) return NULL;
+  gr_graph *g = p->graph;
+  g->layer = sum->layer;
+  g->phase = sum->phase;
+  gr_tensor *y = gr_graph_node(g, GR_OP_matmul_lora, (gr_tensor *[]){ base->in[0], x, down->in[0], b }, 4, h->node->params);
+  if (!y) return NULL;
+  gr_node *fused = y->node;
+  h->node->out[0] = fused->out[1]; /* which nobody reads: the node is dropped */
+  fused->out[0] = sum->out[0];
+  fused->out[1] = h;
+  h->output = 1;
+  h->node = sum->out[0]->node = fused;
+  fused->name = sum->name;
+  return fused;
+}
+
+/* add(g, rms_norm_back(x, mul(dy, w))) becomes norm_back_add. */
+static gr_node *fuse_norm_back(gr_plan *p, gr_node *sum, const uint32_t *uses)
+{
+  if (sum->op != GR_OP_add) return NULL;
+  for (int at = 0; at < 2; at++) {
+    gr_tensor *back = sum->in[at], *other = sum->in[1 - at];
+    if (!made_by(back, GR_OP_rms_norm_back, sum) || uses[back->id] != 1 || !gr_tensor_same_shape(other, sum->out[0])) continue;
+    gr_tensor *x = back->node->in[0], *dz = back->node->in[1];
+    if (!made_by(dz, GR_OP_mul, sum) || uses[dz->id] != 1 || !gr_tensor_same_shape(back, sum->out[0])) continue;
+    gr_tensor *dy = dz->node->in[0], *w = dz->node->in[1];
+    if (!gr_tensor_same_shape(dy, x) || w->ne[0] != x->ne[0] || w->ne[1] * w->ne[2] * w->ne[3] != 1) continue;
+    gr_graph *g = p->graph;
+    g->layer = sum->layer;
+    g->phase = sum->phase;
+    gr_tensor *y = gr_graph_node(g, GR_OP_norm_back_add, (gr_tensor *[]){ other, x, dy, w }, 4, back->node->params);
+    if (!y) return NULL;
+    y->node->out[0] = sum->out[0];
+    y->node->name = sum->name;
+    sum->out[0]->node = y->node;
+    return y->node;
+  }
+  return NULL;
+}
+
 static gr_status fuse(gr_plan *p, gr_error *e)
 {
   if (p->options.no_fusion) return GR_OK;
@@ -226,8 +292,13 @@ static gr_status fuse(gr_plan *p, gr_error *e)
   if (!uses) return gr_fail_memory(e, n * sizeof *uses);
   count_uses(p, uses);
   for (size_t i = 0; i < p->n_schedule; i++) {
-    gr_node *head = fuse_head(p, p->schedule[i], uses);
-    if (head) p->schedule[i] = head;
+    gr_node *whole = p->schedule[i]->out[0]->id < n ? fuse_head(p, p->schedule[i], uses) : NULL;
+    if (!whole && p->schedule[i]->out[0]->id < n) whole = fuse_lora(p, i, uses);
+    if (!whole && p->schedule[i]->out[0]->id < n) whole = fuse_norm_back(p, p->schedule[i], uses);
+    if (whole) {
+      p->schedule[i] = whole;
+      continue;
+    }
     for (size_t f = 0; f < sizeof fusions / sizeof *fusions; f++) {
       gr_node *fused = p->schedule[i]->out[0]->id < n ? try_fusion(p, &fusions[f], p->schedule[i], uses) : NULL;
       if (!fused) continue;

@@ -208,6 +208,69 @@ static void a_product_has_the_same_bits_whatever_it_is_added_to(void **state)
   gr_backend_close(cpu);
 }
 
+static void fill_input(gr_plan *p, const gr_tensor *t, size_t salt)
+{
+  gr_error e = { 0 };
+  size_t n = (size_t)(t->ne[0] * t->ne[1]);
+  float *values = gr_alloc(n * sizeof *values);
+  assert_non_null(values);
+  for (size_t k = 0; k < n; k++) values[k] = (float)((k * 2654435761u + salt) % 1000003) / 1000003 - 0.5f;
+  assert_ok(gr_plan_write(p, t, values, n * sizeof *values, &e), &e);
+  gr_free(values);
+}
+
+/* W x + B (s A x) whose h is read later too, and the way back through a norm on top of a gradient; returns how many nodes were fused. */
+static size_t layer_pieces(gr_pool *pool, int64_t depth, bool plain, float *out)
+{
+  enum { M = 67, N = 35, R = 16 };
+  gr_error e = { 0 };
+  gr_backend *cpu = NULL;
+  assert_ok(gr_backend_open(&cpu, "cpu", pool, &e), &e);
+  gr_graph *g = gr_graph_create();
+  assert_non_null(g);
+  gr_tensor *in[] = { leaf(g, GR_LEAF_INPUT, GR_F32, depth, M, "w"), leaf(g, GR_LEAF_INPUT, GR_F32, depth, N, "x"),
+                      leaf(g, GR_LEAF_INPUT, GR_F32, depth, R, "a"), leaf(g, GR_LEAF_INPUT, GR_F32, R, M, "b"),
+                      leaf(g, GR_LEAF_INPUT, GR_F32, M, N, "g"),     leaf(g, GR_LEAF_INPUT, GR_F32, M, 1, "norm") };
+  gr_tensor *h = gr_scale(g, gr_matmul(g, in[2], in[1]), 0.7f), *y = gr_add(g, gr_matmul(g, in[0], in[1]), gr_matmul(g, in[3], h));
+  gr_tensor *dx = gr_add(g, in[4], gr_rms_norm_back(g, y, gr_mul(g, in[4], in[5]), 1e-5f)), *outputs[] = { y, gr_scale(g, h, 1), dx };
+  const gr_plan_options o = { .backends = &cpu, .n_backends = 1, .no_fusion = plain, .poison = true };
+  gr_plan *p = NULL;
+  assert_ok(gr_plan_create(&p, g, outputs, 3, &o, &e), &e);
+  assert_ok(gr_plan_allocate(p, &e), &e);
+  for (size_t i = 0; i < sizeof in / sizeof *in; i++) fill_input(p, in[i], i);
+  assert_ok(gr_plan_run_all(p, &e), &e);
+  assert_ok(gr_plan_read(p, y, out, M * N * sizeof *out, &e), &e);
+  assert_ok(gr_plan_read(p, outputs[1], out + M * N, R * N * sizeof *out, &e), &e);
+  assert_ok(gr_plan_read(p, dx, out + (M + R) * N, M * N * sizeof *out, &e), &e);
+  size_t fused = 0;
+  for (size_t i = 0; i < gr_plan_launches(p); i++) {
+    gr_launch_info info;
+    gr_plan_launch_info(p, i, &info);
+    fused += info.node->op == GR_OP_matmul_lora || info.node->op == GR_OP_norm_back_add;
+  }
+  gr_plan_free(p);
+  gr_graph_free(g);
+  gr_backend_close(cpu);
+  return fused;
+}
+
+static void a_linear_and_its_adapter_have_the_same_bits_in_one(void **state)
+{
+  (void)state;
+  gr_error e = { 0 };
+  static const int64_t depths[] = { 16, 576, 1024, 5000 };
+  static float fused[(67 + 16 + 67) * 35], plain[(67 + 16 + 67) * 35];
+  for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
+    for (int threads = 1; threads <= 7; threads += 3) {
+      gr_pool *pool = NULL;
+      assert_ok(gr_pool_create(&pool, threads, &e), &e);
+      assert_int_equal(layer_pieces(pool, depths[i], true, plain), 0);
+      assert_int_equal(layer_pieces(pool, depths[i], false, fused), 2);
+      if (memcmp(fused, plain, sizeof fused) != 0) fail_msg("over %d elements, %d threads", (int)depths[i], threads);
+      gr_pool_free(pool);
+    }
+}
+
 /* How many launches of op the training of one head has, and its gradient to h. */
 enum head_kind { HEAD_PLAIN, HEAD_FUSED, HEAD_NLL_READ, HEAD_SEED_COMPUTED, HEAD_ADAPTED, HEAD_KINDS };
 
@@ -230,14 +293,7 @@ static size_t head_step(gr_backend *cpu, enum head_kind kind, float *nll_and_dh)
   assert_ok(gr_plan_create(&p, g, out, 3, &o, &e), &e);
   assert_ok(gr_plan_allocate(p, &e), &e);
   gr_tensor *inputs[] = { in.w, in.h, seed, in.a, in.b };
-  for (int i = 0; i < 5 && inputs[i]; i++) {
-    size_t n = (size_t)(inputs[i]->ne[0] * inputs[i]->ne[1]);
-    float *values = gr_alloc(n * sizeof *values);
-    assert_non_null(values);
-    for (size_t k = 0; k < n; k++) values[k] = (float)((k * 2654435761u + (size_t)i) % 1000003) / 1000003 - 0.5f;
-    assert_ok(gr_plan_write(p, inputs[i], values, n * sizeof *values, &e), &e);
-    gr_free(values);
-  }
+  for (size_t i = 0; i < 5 && inputs[i]; i++) fill_input(p, inputs[i], i);
   assert_ok(gr_plan_write(p, labels, (const int32_t[N]){ 0, 4098, -1, 17, 2048 }, N * sizeof(int32_t), &e), &e);
   assert_ok(gr_plan_run_all(p, &e), &e);
   assert_ok(gr_plan_read(p, nll, nll_and_dh, N * sizeof(float), &e), &e);
@@ -317,6 +373,7 @@ int main(void)
     cmocka_unit_test(fusion_happens_and_can_be_left_out),
     cmocka_unit_test(live_sizes_are_checked),
     cmocka_unit_test(a_product_has_the_same_bits_whatever_it_is_added_to),
+    cmocka_unit_test(a_linear_and_its_adapter_have_the_same_bits_in_one),
     cmocka_unit_test(a_head_is_fused_with_its_gradient_where_nothing_waits),
     cmocka_unit_test(what_cannot_be_is_refused_by_name),
   };

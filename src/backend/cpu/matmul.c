@@ -84,3 +84,34 @@ PRODUCT(matmul, along, 0, 1, NULL)
 PRODUCT(matmul_add, along, 1, 2, &call->in[0])
 PRODUCT(out_prod, across, 0, 1, NULL)
 PRODUCT(out_prod_add, across, 1, 2, &call->in[0])
+
+/* ---- a linear and its adapter ---- */
+
+static gr_status run_lora(gr_backend *b, const gr_op_call *call, bool bf16)
+{
+  const int64_t f = sizeof(float);
+  const gr_array *x = &call->in[1], *y = &call->out[0], *h = &call->out[1];
+  gr_cpu_product low = {
+    .term = { along(&call->in[2], x) }, .terms = 1, .rows = h->ne[1], .cols = h->ne[0], .y = h->data, .y_row = h->nb[1] / f
+  };
+  gr_cpu_product p = { .term = { along(&call->in[0], x), along(&call->in[3], h) },
+                       .terms = 2,
+                       .rows = y->ne[1],
+                       .cols = y->ne[0],
+                       .y = y->data,
+                       .y_row = y->nb[1] / f };
+  p.term[0].bf16 = bf16;
+  const struct gr_scale_params *s = call->params;
+  gr_cpu_product_run_lora(&p, &low, s->s, gr_cpu_isa_of(b), call->pool, call->scratch);
+  return GR_OK;
+}
+
+size_t gr_cpu_scratch_matmul_lora(const gr_op_call *call, int threads)
+{
+  const gr_array *y = &call->out[0], *h = &call->out[1];
+  int64_t depth = call->in[0].ne[0], rank = h->ne[0];
+  return (size_t)gr_cpu_align((int64_t)gr_cpu_product_scratch(h->ne[1], rank, depth, 0, true, threads)) +
+         gr_cpu_product_scratch(y->ne[1], y->ne[0], depth, rank, true, threads);
+}
+
+GR_CPU_BOTH_PRECISIONS(matmul_lora, run_lora)

@@ -1,4 +1,4 @@
-/* rms_norm, rms_norm_mul, rms_norm_back, rope: one row (or head) at a time, sums in double. */
+/* rms_norm, rms_norm_mul, rms_norm_back, norm_back_add, rope: one row (or head) at a time, sums in double. */
 #include <math.h>
 #include <string.h>
 
@@ -10,19 +10,20 @@ typedef struct rows_of {
   const gr_cpu_isa *isa;
   int64_t rows, per_job;
   void (*one)(const struct rows_of *w, gr_row_at at, float *buffer);
-  float *buffers; /* two rows a thread, for inputs that are not dense */
+  float *buffers; /* three rows a thread, for inputs that are not dense and results on the way */
   int64_t buffer_floats;
 } rows_of;
 
-static int64_t buffer_floats(const gr_op_call *call) { return (2 * call->out[0].ne[0] + 15) & ~(int64_t)15; }
+static int64_t buffer_floats(const gr_op_call *call) { return (3 * call->out[0].ne[0] + 15) & ~(int64_t)15; }
 
 static size_t row_scratch(const gr_op_call *call, int threads) { return (size_t)(buffer_floats(call) * threads) * sizeof(float); }
 
 static void rows_job(void *ctx, size_t job, int thread)
 {
   const rows_of *w = ctx;
-  for (int64_t r = (int64_t)job * w->per_job; r < gr_min(((int64_t)job + 1) * w->per_job, w->rows); r++)
-    w->one(w, gr_row_index(&w->call->out[0], r), w->buffers + w->buffer_floats * thread);
+  int64_t first = (int64_t)job * w->per_job, last = gr_min(first + w->per_job, w->rows);
+  gr_row_at at = gr_row_index(&w->call->out[0], first);
+  for (int64_t r = first; r < last; r++, gr_row_step(&w->call->out[0], &at)) w->one(w, at, w->buffers + w->buffer_floats * thread);
 }
 
 static gr_status run_rows(gr_backend *b, const gr_op_call *call, void (*one)(const rows_of *w, gr_row_at at, float *buffer))
@@ -70,6 +71,25 @@ static void norm_back_one(const rows_of *w, gr_row_at at, float *buffer)
   w->isa->rms_norm_back(out_row(w, at), x, dz, GR_MUTANT(rms_norm_back_no_mean) ? 0 : (float)along, (float)scale, n);
 }
 
+/* The same of dz = dy w, added to what is there. The sum may stand where g does. */
+static void norm_back_add_one(const rows_of *w, gr_row_at at, float *buffer)
+{
+  int64_t n = w->call->out[0].ne[0];
+  float piece[GR_CPU_PIECE], *dz = buffer, *dx = buffer + n, *y = out_row(w, at);
+  const float *dy = gr_cpu_row(&w->call->in[2], at, dz);
+  for (int64_t i = 0; i < n; i += GR_CPU_PIECE) {
+    int64_t live = gr_min(GR_CPU_PIECE, n - i);
+    w->isa->mul(dz + i, dy + i, gr_cpu_piece(&w->call->in[3], i, live, at, piece), live);
+  }
+  const float *x = gr_cpu_row(&w->call->in[1], at, buffer + 2 * n);
+  double square = w->isa->dot(x, x, n), eps = eps_of(w);
+  double along = -w->isa->dot(x, dz, n) / (square + (double)n * eps), scale = 1 / sqrt(square / (double)n + eps);
+  w->isa->rms_norm_back(dx, x, dz, (float)along, (float)scale, n);
+  const float *g = gr_cpu_row(&w->call->in[0], at, dz);
+  if (GR_MUTANT(norm_back_add_no_sum)) memcpy(y, dx, (size_t)n * sizeof *y);
+  else w->isa->add(y, g, dx, n);
+}
+
 static void rope_one(const rows_of *w, gr_row_at at, float *buffer)
 {
   const struct gr_rope_params *p = w->call->params;
@@ -81,7 +101,7 @@ static void rope_one(const rows_of *w, gr_row_at at, float *buffer)
   w->isa->rotate(y, x, gr_cpu_row(cosines, token, buffer + n), gr_cpu_row(sines, token, buffer + n + half), half,
                  GR_MUTANT(rope_other_pairs) ? p->mode != GR_ROPE_NEOX : p->mode == GR_ROPE_NEOX,
                  p->inverse && !GR_MUTANT(rope_same_sign) ? -1 : 1);
-  memcpy(y + 2 * half, x + 2 * half, (size_t)(n - 2 * half) * sizeof *y);
+  if (n > 2 * half) memcpy(y + 2 * half, x + 2 * half, (size_t)(n - 2 * half) * sizeof *y);
 }
 
 #define ROWS(name, one)                                                                                                                    \
@@ -94,4 +114,5 @@ static void rope_one(const rows_of *w, gr_row_at at, float *buffer)
 ROWS(rms_norm, norm_one)
 ROWS(rms_norm_mul, norm_mul_one)
 ROWS(rms_norm_back, norm_back_one)
+ROWS(norm_back_add, norm_back_add_one)
 ROWS(rope, rope_one)

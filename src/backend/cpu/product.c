@@ -1,6 +1,7 @@
 #include "backend/cpu/product.h"
 
 #include "backend/cpu/isa.h"
+#include "base/mutant.h"
 #include "ops/fused.h"
 
 enum {
@@ -212,6 +213,46 @@ void gr_cpu_product_run(gr_cpu_product *p, const gr_cpu_isa *isa, gr_pool *pool,
   if (p->rows <= 0 || p->cols <= 0) return;
   if (better_turned(p)) run_turned(p, isa, pool, scratch);
   else run(p, isa, pool, scratch);
+}
+
+/* ---- a linear and its adapter ---- */
+
+typedef struct lora {
+  const gr_cpu_product *p, *low;
+  float scale;
+  int64_t jobs;
+} lora;
+
+static void lower_job(void *ctx, size_t job, int thread)
+{
+  const lora *l = ctx;
+  const gr_cpu_product *p = l->p, *low = l->low;
+  int64_t begin = gr_block_begin(p->blocks, l->jobs, (int64_t)job), end = gr_block_begin(p->blocks, l->jobs, (int64_t)job + 1);
+  for (int64_t b = begin; b < end; b++) {
+    if (p->term[0].x_read == GR_CPU_X_PACK) p->isa->pack(p, &p->term[0], b);
+    if (low->term[0].x_read == GR_CPU_X_PACK) p->isa->pack(low, &low->term[0], b);
+  }
+  if (job > 0 && GR_MUTANT(matmul_lora_first_rows)) return;
+  p->isa->panel(low, 0, low->cols, begin, end, low->threads + low->thread_floats * thread);
+  for (int64_t r = gr_block_begin(p->rows, p->blocks, begin); r < gr_block_begin(p->rows, p->blocks, end); r++)
+    p->isa->scale(low->y + r * low->y_row, low->y + r * low->y_row, l->scale, low->cols);
+  for (int64_t b = begin; b < end && p->terms > 1; b++)
+    if (p->term[1].x_read == GR_CPU_X_PACK) p->isa->pack(p, &p->term[1], b);
+}
+
+void gr_cpu_product_run_lora(gr_cpu_product *p, gr_cpu_product *low, float scale, const gr_cpu_isa *isa, gr_pool *pool, void *scratch)
+{
+  if (p->rows <= 0 || p->cols <= 0) return;
+  int threads = gr_pool_threads(pool);
+  size_t lows = gr_cpu_product_scratch(low->rows, low->cols, low->term[0].depth, 0, true, threads);
+  if (GR_MUTANT(matmul_lora_no_scale)) scale = 1;
+  if (GR_MUTANT(matmul_lora_no_adapter)) p->terms = 1;
+  plan(low, isa, threads, scratch);
+  plan(p, isa, threads, (float *)scratch + round_up((int64_t)(lows / sizeof(float)), 16));
+  lora l = { p, low, scale, gr_min(p->blocks, threads * (low->cols <= FEW_COLS ? JOBS : 1)) };
+  bool small = (double)p->rows * (double)(p->cols + low->cols) * (double)low->term[0].depth < SMALL;
+  gr_pool_run(small ? NULL : pool, (size_t)l.jobs, lower_job, &l);
+  gr_pool_run(small ? NULL : pool, (size_t)(p->panels * p->groups), panel_job, p);
 }
 
 /* ---- groups ---- */
