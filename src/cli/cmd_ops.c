@@ -2,6 +2,7 @@
  * know nothing of each other. */
 #include <string.h>
 
+#include "base/file.h"
 #include "cli/train_run.h"
 #include "optest/optest.h"
 
@@ -33,6 +34,7 @@ static gr_status record(gr_train_command *c, const char *path, gr_error *e)
 {
   gr_recorder *r;
   size_t seen, kept, left_out;
+  GR_TRY(gr_file_check_folder(path, "name another file", e));
   GR_TRY(gr_recorder_create(&r, record_bytes_most, e));
   gr_status s = record_step(c, r, e);
   gr_recorder_counts(r, &seen, &kept, &left_out);

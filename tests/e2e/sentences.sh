@@ -38,7 +38,7 @@ refused "no folder for the output: plan" 1 "there is no folder no/such: make it,
 refused "a file where the folder would be" 1 "there is no folder data.jsonl: make it, or give another -o$" train -m "$model" -d data.jsonl -o data.jsonl/x.gguf
 refused "no folder for the output: quantize" 1 "cannot create no/such/x.gguf: there is no folder no/such: make it, or name another file$" quantize "$model" no/such/x.gguf Q8_0
 refused "no folder for the output: ops record" 1 "there is no folder no/such: make it, or name another file$" ops record no/such/x.gguf -m "$model" -d data.jsonl -c 64 --batch-size 1
-check "which is found before the step" test ! -s out
+check "which is found before the step" sh -c "! grep -q '^note' err"
 check "and nothing was made" test ! -e no
 
 # ---- empty, cut off, more than one ----
