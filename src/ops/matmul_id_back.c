@@ -1,5 +1,5 @@
 /* The gradient of matmul_id to x (A1, A2): w [K,M,E], dy [M,k,n], ids [k,n] and their grouping -> d [K,nb,n];
- * d[c,l,t] = sum over slots i with i mod nb = l of sum over j of w[c,j,ids[i,t]] dy[j,i,t], slots in ascending order.
+ * d[c,l,t] = sum over slots i with i mod nb = l of sum over j of w[c,j,ids[i,t]] dy[j,i,t], in an order that the ids of a token fix alone.
  * nb = k is the form per slot. A pair that goes nowhere adds nothing. dy reaches 1.5e5 and more: nothing is staged in half (B4). */
 #include "base/alloc.h"
 #include "base/mutant.h"

@@ -27,10 +27,18 @@ static float weight_at(const gr_array *weights, int64_t slot, int64_t token)
   return v;
 }
 
+enum { SLOTS = 64 }; /* that are summed at once */
+
 static void combine_token(const mix *m, int64_t t)
 {
   const gr_array *y = &m->call->in[0], *weights = &m->call->in[1];
-  float buffer[GR_CPU_PIECE];
+  float buffer[GR_CPU_PIECE], w[SLOTS];
+  if (y->nb[0] == sizeof(float) && y->nb[1] % (int64_t)sizeof(float) == 0 && y->ne[1] <= SLOTS) {
+    for (int64_t slot = 0; slot < y->ne[1]; slot++) w[slot] = weight_at(weights, GR_MUTANT(combine_weight_0) ? 0 : slot, t);
+    m->isa->mix((float *)gr_array_at(&m->call->out[0], 0, t, 0, 0), (const float *)gr_array_at(y, 0, 0, t, 0),
+                y->nb[1] / (int64_t)sizeof(float), w, y->ne[1], y->ne[0]);
+    return;
+  }
   for (int64_t i = 0; i < y->ne[0]; i += GR_CPU_PIECE) {
     int64_t n = gr_min(GR_CPU_PIECE, y->ne[0] - i);
     float *out = (float *)gr_array_at(&m->call->out[0], i, t, 0, 0);

@@ -1,5 +1,6 @@
-/* matmul_id, matmul_id_back, out_prod_id: one product for each expert that has pairs (pairs.h), of rows read and written where they stand.
- * Jobs are cut by shape: a part of an expert's pairs times a panel of columns; each packs its own rows and decodes its own tiles. */
+/* matmul_id, matmul_id_back: one product for each expert that has pairs (pairs.h), of rows read and written where they stand. Where every
+ * pair has a row of its own, a job is a part of an expert's pairs times a panel of columns: it packs its own rows and decodes its own
+ * tiles. Where slots share a row, a job sums a panel of columns of some tokens, expert by expert, into the result: nothing lies between. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -7,31 +8,59 @@
 #include "base/mutant.h"
 
 enum {
-  JOBS = 128,   /* wanted of a product: panels are narrow where there are few groups */
-  PANEL = 128,  /* columns of a panel, at least */
-  BAND = 512,   /* columns of matmul_id_back that are summed over slots at a time: results of all pairs stay in a cache, */
-  FLOATS = 128, /* the narrower the better where tiles cost next to nothing */
-  ZEROS = 64    /* pairs of a job that has only zeros to write */
+  JOBS = 128,       /* wanted of a product: panels are narrow where there are few groups */
+  PANEL = 128,      /* columns of a panel, at least; of one that is summed, at most, */
+  FLOATS = 64,      /* and where tiles cost next to nothing */
+  BLOCK = 256,      /* columns of a block, at most, of all types */
+  SUMS = 64 * 1024, /* sums of a job, where tiles cost next to nothing: a quarter of the L2 cache */
+  FEW = 16,         /* tokens that are not split among jobs */
+  ZEROS = 64        /* pairs of a job that has only zeros to write */
 };
+
+/* ---- parts ---- */
+
+/* Pairs that are wanted of a part, so that slots of a token can join it. */
+static int64_t part_pairs(const gr_cpu_pairs *p, int64_t most) { return p->used < most / 2 ? most - p->used : most; }
 
 int64_t gr_cpu_parts_most(const gr_cpu_pairs *p, int64_t most)
 {
   int64_t n = gr_cpu_pairs_count(p);
-  return gr_min(n, p->experts) + n / most;
+  return gr_min(n, p->experts) + n / part_pairs(p, most);
 }
 
-int64_t gr_cpu_parts_make(const gr_cpu_pairs *p, int64_t most, gr_cpu_part *parts)
+/* The first of perm[first .. end) that is not before token t. */
+static int64_t first_of(const gr_cpu_pairs *p, int64_t first, int64_t end, int64_t t)
+{
+  while (first < end) {
+    int64_t middle = first + (end - first) / 2;
+    if (gr_cpu_pair(p, middle) < (uint64_t)(t * p->used)) first = middle + 1;
+    else end = middle;
+  }
+  return first;
+}
+
+/* Where piece i of the pairs perm[first .. first + count) begins. */
+static int64_t piece_begin(const gr_cpu_pairs *p, int64_t most, int64_t first, int64_t count, int64_t pieces, int64_t i)
+{
+  int64_t at = first + gr_block_begin(count, pieces, i), last = part_pairs(p, most) < most && i < pieces ? p->used : 0;
+  while (last-- > 0 && at > first && gr_cpu_pair(p, at) / p->used == gr_cpu_pair(p, at - 1) / p->used) at--;
+  return at;
+}
+
+int64_t gr_cpu_parts_make(const gr_cpu_pairs *p, int64_t from, int64_t to, int64_t most, gr_cpu_part *parts)
 {
   int64_t n = 0;
   for (int64_t e = 0; e < p->experts; e++) {
-    int64_t first = gr_cpu_pairs_begin(p, e), count = gr_cpu_pairs_begin(p, e + 1) - first;
-    if (GR_MUTANT(matmul_id_every_expert) && count && gr_cpu_pairs_begin(p, p->experts) <= most)
-      first = 0, count = gr_cpu_pairs_begin(p, p->experts);
-    int64_t pieces = gr_ceil_div(count, most);
+    int64_t first = gr_cpu_pairs_begin(p, e), end = gr_cpu_pairs_begin(p, e + 1);
+    if (GR_MUTANT(matmul_id_every_expert) && first < end && gr_cpu_pairs_begin(p, p->experts) <= most)
+      first = 0, end = gr_cpu_pairs_begin(p, p->experts);
+    if (from > 0) first = first_of(p, first, end, from);
+    if (to < p->tokens) end = first_of(p, first, end, to);
+    int64_t count = end - first, pieces = gr_ceil_div(count, part_pairs(p, most));
     for (int64_t i = 0; i < pieces; i++) {
-      int64_t from = gr_block_begin(count, pieces, i),
-              to = gr_block_begin(count, pieces, i + 1 - (i > 0 && GR_MUTANT(matmul_id_lost_part)));
-      parts[n++] = (gr_cpu_part){ (int32_t)e, (int32_t)(first + from), (int32_t)(to - from) };
+      int64_t at = piece_begin(p, most, first, count, pieces, i),
+              next = piece_begin(p, most, first, count, pieces, i + 1 - (i > 0 && GR_MUTANT(matmul_id_lost_part)));
+      if (next > at) parts[n++] = (gr_cpu_part){ (int32_t)e, (int32_t)at, (int32_t)(next - at) };
     }
   }
   return n;
@@ -39,14 +68,12 @@ int64_t gr_cpu_parts_make(const gr_cpu_pairs *p, int64_t most, gr_cpu_part *part
 
 /* ---- products of groups ---- */
 
-/* y of a pair [y_row floats apart] = base + x W, W being slice e of w. */
+/* y of a pair, y_row floats apart, = x W, W being slice e of w. */
 typedef struct grouped {
   gr_cpu_product p; /* without the rows of a group */
   gr_cpu_pairs pairs;
-  const gr_array *w, *x, *base; /* base NULL: nothing */
-  int64_t y_row;                /* floats from one pair's result to the next, and from p.y to column 0: negative for a band */
-  int64_t y_first;
-  int64_t first_col, panels; /* of this run: all columns, or a band */
+  const gr_array *w, *x;
+  int64_t panels;
   gr_cpu_part *parts;
   int64_t n_parts;
   atomic_int_fast64_t next; /* job that no thread has taken */
@@ -77,32 +104,38 @@ static size_t lay_out(grouped *g, int threads, char *base)
   return (size_t)(parts + gr_cpu_align(g->thread_floats * (int64_t)sizeof(float)) * threads);
 }
 
-/* The weight and the columns of a job. */
-static const char *job_weight(const grouped *g, int64_t job, int64_t *from, int64_t *to)
+static const char *weight_of(const grouped *g, const gr_cpu_part *part)
 {
-  int64_t panel = job % g->panels, units = gr_ceil_div(g->p.cols - g->first_col, g->p.unit);
-  *from = g->first_col + gr_block_begin(units, g->panels, panel) * g->p.unit;
-  *to = gr_min(g->first_col + gr_block_begin(units, g->panels, panel + 1) * g->p.unit, g->p.cols);
-  return (const char *)g->w->data + (GR_MUTANT(matmul_id_expert_0) ? 0 : g->parts[job / g->panels].expert) * g->w->nb[2];
+  return (const char *)g->w->data + (GR_MUTANT(matmul_id_expert_0) ? 0 : part->expert) * g->w->nb[2];
+}
+
+/* Columns of a panel. */
+static void panel_of(const grouped *g, int64_t panel, int64_t *from, int64_t *to)
+{
+  int64_t units = gr_ceil_div(g->p.cols, g->p.unit);
+  *from = gr_block_begin(units, g->panels, panel) * g->p.unit;
+  *to = gr_min(gr_block_begin(units, g->panels, panel + 1) * g->p.unit, g->p.cols);
 }
 
 static void group_job(const grouped *g, int64_t job, int64_t following, int thread)
 {
   const gr_cpu_part *part = &g->parts[job / g->panels];
-  int64_t x_at[GR_CPU_PART], y_at[GR_CPU_PART], base_at[GR_CPU_PART];
+  int64_t x_at[GR_CPU_PART], y_at[GR_CPU_PART], from, to;
   for (int64_t r = 0; r < part->count; r++) {
     uint32_t pair = gr_cpu_pair(&g->pairs, part->first + r);
     x_at[r] = gr_cpu_pair_row(&g->pairs, g->x, pair);
-    y_at[r] = (GR_MUTANT(matmul_id_slot_0) ? pair - pair % g->pairs.used : pair) * g->y_row + g->y_first;
-    if (g->base) base_at[r] = gr_cpu_pair_row(&g->pairs, g->base, pair) / (int64_t)sizeof(float);
+    y_at[r] = (GR_MUTANT(matmul_id_slot_0) ? pair - pair % g->pairs.used : pair) * g->p.y_row;
   }
   gr_cpu_product p = g->p;
   p.rows = part->count;
-  p.y_at = y_at, p.base_at = base_at;
+  p.y_at = y_at;
   p.term[0].x_at = x_at;
-  int64_t from, to;
-  p.term[0].w = job_weight(g, job, &from, &to);
-  if (following < g->n_parts * g->panels) p.then = job_weight(g, following, &p.then_from, &p.then_to);
+  p.term[0].w = weight_of(g, part);
+  if (following < g->n_parts * g->panels) {
+    p.then = weight_of(g, &g->parts[following / g->panels]);
+    panel_of(g, following % g->panels, &p.then_from, &p.then_to);
+  }
+  panel_of(g, job % g->panels, &from, &to);
   p.isa->group(&p, from, to, g->threads + g->thread_floats * thread);
 }
 
@@ -118,19 +151,7 @@ static void groups_of_thread(void *ctx, size_t share, int thread)
   }
 }
 
-/* Columns [first, first + cols) of the products of all groups. */
-static void run_groups(grouped *g, int64_t first, int64_t cols, gr_pool *pool)
-{
-  grouped band = *g;
-  band.first_col = first;
-  band.p.cols = first + cols;
-  int64_t most = gr_max(1, cols / gr_max(PANEL, g->p.unit));
-  band.panels = gr_min(most, gr_ceil_div(JOBS, gr_max(1, g->n_parts)));
-  band.next = 0;
-  gr_pool_run(pool, (size_t)gr_min(gr_pool_threads(pool), g->n_parts * band.panels), groups_of_thread, &band);
-}
-
-/* ---- matmul_id ---- */
+/* ---- a row a pair ---- */
 
 enum { W, X, IDS, PERM, OFFSETS };
 
@@ -147,21 +168,22 @@ static void zero_job(void *ctx, size_t job, int thread)
   int64_t end = gr_min(((int64_t)job + 1) * ZEROS, gr_cpu_pairs_count(&g->pairs));
   for (int64_t p = (int64_t)job * ZEROS; p < end; p++)
     if (!gr_cpu_routed(&g->pairs, p % g->pairs.used, p / g->pairs.used))
-      memset(g->p.y + p * g->y_row, 0, (size_t)g->p.cols * sizeof(float));
+      memset(g->p.y + p * g->p.y_row, 0, (size_t)g->p.cols * sizeof(float));
 }
 
-/* Into y, a row a pair. */
 static void run_pairs(grouped *g, gr_backend *b, const gr_op_call *call)
 {
   g->p.y = call->out[0].data;
-  g->y_row = g->p.cols;
+  g->p.y_row = g->p.cols;
   lay_out(g, gr_pool_threads(call->pool), call->scratch);
   gr_cpu_group_plan(&g->p, gr_cpu_isa_of(b));
-  g->n_parts = gr_cpu_parts_make(&g->pairs, GR_CPU_PART, g->parts);
-  int64_t n = gr_cpu_pairs_count(&g->pairs);
+  g->n_parts = gr_cpu_parts_make(&g->pairs, 0, g->pairs.tokens, GR_CPU_PART, g->parts);
+  int64_t n = gr_cpu_pairs_count(&g->pairs), most = gr_max(1, g->p.cols / gr_max(PANEL, g->p.unit));
   if (gr_cpu_pairs_begin(&g->pairs, g->pairs.experts) < n && !GR_MUTANT(matmul_id_unrouted_left))
     gr_pool_run(call->pool, (size_t)gr_ceil_div(n, ZEROS), zero_job, g);
-  run_groups(g, 0, g->p.cols, call->pool);
+  g->panels = gr_min(most, gr_ceil_div(JOBS, gr_max(1, g->n_parts)));
+  g->next = 0;
+  gr_pool_run(call->pool, (size_t)gr_min(gr_pool_threads(call->pool), g->n_parts * g->panels), groups_of_thread, g);
 }
 
 static gr_status run_along(gr_backend *b, const gr_op_call *call, bool bf16)
@@ -178,71 +200,125 @@ size_t gr_cpu_scratch_matmul_id(const gr_op_call *call, int threads)
   return lay_out(&g, threads, NULL);
 }
 
-/* ---- matmul_id_back ---- */
+/* ---- a row for several slots: sums ---- */
 
-static int64_t band_of(const grouped *g) { return gr_min(g->w->dtype == GR_F32 ? FLOATS : BAND, g->p.cols); }
-
-typedef struct slots {
+typedef struct sums {
   grouped g;
   const gr_array *out;
-  float *z; /* [band, pairs] */
-  int64_t col, cols;
-} slots;
+  int64_t ranges; /* of tokens */
+  int64_t *begin; /* [ranges + 1]: parts of each, */
+  int64_t *at;    /* [parts]: and where their rows are packed, in floats */
+  int64_t *y_at;  /* [pairs], in the order of perm: floats from y */
+  float *packed;
+} sums;
 
-static size_t lay_out_slots(slots *s, const gr_op_call *call, int threads, char *base)
+static int64_t range_begin(const sums *s, int64_t i) { return gr_block_begin(s->g.pairs.tokens, s->ranges, i); }
+
+/* As many ranges as keep sums in a cache where tiles cost next to nothing, and as give every thread a panel. */
+static void deal(sums *s, int threads)
 {
-  int64_t band = band_of(&s->g), n = gr_cpu_pairs_count(&s->g.pairs);
-  int64_t z = call->out[0].ne[1] == s->g.pairs.used ? 0 : gr_cpu_align(n * band * (int64_t)sizeof *s->z);
-  s->z = (float *)base;
-  return (size_t)z + lay_out(&s->g, threads, base ? base + z : NULL);
+  const gr_array *out = s->out;
+  bool floats = s->g.w->dtype == GR_F32;
+  int64_t panels = gr_ceil_div(s->g.p.cols, floats ? FLOATS : BLOCK);
+  s->ranges = floats ? gr_ceil_div(out->ne[1] * out->ne[2] * FLOATS, SUMS) : 1;
+  s->ranges = gr_max(s->ranges, gr_ceil_div(threads, gr_max(1, panels)));
+  s->ranges = gr_max(1, gr_min(s->ranges, s->g.pairs.tokens / FEW));
 }
 
-/* Sums a band over the slots that read the same row, in ascending order. */
-static void slots_job(void *ctx, size_t job, int thread)
+static size_t lay_out_sums(sums *s, int threads, char *base)
+{
+  grouped *g = &s->g;
+  int64_t n = gr_cpu_pairs_count(&g->pairs), depth = g->p.term[0].depth;
+  deal(s, threads);
+  int64_t parts = gr_min(n, g->pairs.experts * s->ranges) + gr_cpu_parts_most(&g->pairs, GR_CPU_PART), at = 0;
+  g->parts = (gr_cpu_part *)base, at += gr_cpu_align(parts * (int64_t)sizeof *g->parts);
+  s->begin = (int64_t *)(base ? base + at : NULL), at += gr_cpu_align((s->ranges + 1) * (int64_t)sizeof *s->begin);
+  s->at = (int64_t *)(base ? base + at : NULL), at += gr_cpu_align(parts * (int64_t)sizeof *s->at);
+  s->y_at = (int64_t *)(base ? base + at : NULL), at += gr_cpu_align(n * (int64_t)sizeof *s->y_at);
+  s->packed = (float *)(base ? base + at : NULL);
+  at += gr_cpu_align(gr_cpu_group_packed(n, parts, depth) * (int64_t)sizeof *s->packed);
+  g->threads = (float *)(base ? base + at : NULL);
+  return (size_t)(at + gr_cpu_align(g->thread_floats * (int64_t)sizeof(float)) * threads);
+}
+
+static gr_cpu_product part_of(const sums *s, int64_t i)
+{
+  const gr_cpu_part *part = &s->g.parts[i];
+  gr_cpu_product p = s->g.p;
+  p.rows = part->count;
+  p.y_at = s->y_at + part->first;
+  p.term[0].w = weight_of(&s->g, part);
+  p.term[0].packed = s->packed + s->at[i];
+  return p;
+}
+
+static void pack_job(void *ctx, size_t job, int thread)
 {
   (void)thread;
-  const slots *s = ctx;
-  const gr_cpu_pairs *pairs = &s->g.pairs;
-  int64_t token = (int64_t)job / s->out->ne[1], slot = (int64_t)job % s->out->ne[1];
-  float *y = (float *)gr_array_at(s->out, s->col, slot, token, 0);
-  bool begun = false;
-  for (int64_t i = slot; i < pairs->used; i += s->out->ne[1]) {
-    if (!gr_cpu_routed(pairs, i, token)) continue;
-    const float *z = s->z + (token * pairs->used + i) * s->g.y_row;
-    if (begun && !GR_MUTANT(matmul_id_back_last_slot)) s->g.p.isa->add(y, y, z, s->cols);
-    else memcpy(y, z, (size_t)s->cols * sizeof *y);
-    begun = true;
+  const sums *s = ctx;
+  const gr_cpu_part *part = &s->g.parts[job];
+  int64_t x_at[GR_CPU_PART];
+  for (int64_t r = 0; r < part->count; r++) {
+    uint32_t pair = gr_cpu_pair(&s->g.pairs, part->first + r);
+    x_at[r] = gr_cpu_pair_row(&s->g.pairs, s->g.x, pair);
+    s->y_at[part->first + r] = gr_cpu_pair_row(&s->g.pairs, s->out, pair) / (int64_t)sizeof(float);
   }
-  if (!begun) memset(y, 0, (size_t)s->cols * sizeof *y);
+  gr_cpu_product p = part_of(s, (int64_t)job);
+  p.term[0].x_at = x_at;
+  gr_cpu_group_pack(&p);
+}
+
+/* A panel of columns of a range of tokens. */
+static void sum_job(void *ctx, size_t job, int thread)
+{
+  const sums *s = ctx;
+  const grouped *g = &s->g;
+  int64_t range = (int64_t)job % s->ranges, from, to;
+  panel_of(g, (int64_t)job / s->ranges, &from, &to);
+  for (int64_t t = range_begin(s, range); t < range_begin(s, range + 1); t++)
+    for (int64_t slot = 0; slot < s->out->ne[1]; slot++)
+      memset(gr_array_at(s->out, from, slot, t, 0), 0, (size_t)(to - from) * sizeof(float));
+  for (int64_t i = s->begin[range]; i < s->begin[range + 1]; i++) {
+    gr_cpu_product p = part_of(s, i);
+    p.blocks = gr_ceil_div(p.rows, p.isa->block_rows);
+    p.add = !GR_MUTANT(matmul_id_back_last_slot);
+    if (i + 1 < s->begin[range + 1]) p.then = weight_of(g, &g->parts[i + 1]), p.then_from = from, p.then_to = to;
+    p.isa->group(&p, from, to, g->threads + g->thread_floats * thread);
+  }
+}
+
+static void run_sums(sums *s, gr_backend *b, const gr_op_call *call)
+{
+  grouped *g = &s->g;
+  lay_out_sums(s, gr_pool_threads(call->pool), call->scratch);
+  gr_cpu_group_plan(&g->p, gr_cpu_isa_of(b));
+  g->p.term[0].x_read = GR_CPU_X_PACK;
+  g->p.y = s->out->data;
+  s->begin[0] = 0;
+  for (int64_t i = 0; i < s->ranges; i++)
+    s->begin[i + 1] =
+        s->begin[i] + gr_cpu_parts_make(&g->pairs, range_begin(s, i), range_begin(s, i + 1), GR_CPU_PART, g->parts + s->begin[i]);
+  g->n_parts = s->begin[s->ranges];
+  for (int64_t i = 0, at = 0; i < g->n_parts; i++) s->at[i] = at, at += gr_cpu_group_packed(g->parts[i].count, 0, g->p.term[0].depth);
+  gr_pool_run(call->pool, (size_t)g->n_parts, pack_job, s);
+  int64_t wide = gr_max(g->p.unit, g->w->dtype == GR_F32 ? FLOATS : PANEL);
+  g->panels = gr_ceil_div(g->p.cols, wide);
+  gr_pool_run(call->pool, (size_t)(g->panels * s->ranges), sum_job, s);
 }
 
 static gr_status run_across(gr_backend *b, const gr_op_call *call, bool bf16)
 {
-  slots s = { .g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), true), .out = &call->out[0] };
-  grouped *g = &s.g;
-  g->p.term[0].bf16 = bf16;
-  if (s.out->ne[1] == g->pairs.used) {
-    run_pairs(g, b, call);
-    return GR_OK;
-  }
-  lay_out_slots(&s, call, gr_pool_threads(call->pool), call->scratch);
-  gr_cpu_group_plan(&g->p, gr_cpu_isa_of(b));
-  g->n_parts = gr_cpu_parts_make(&g->pairs, GR_CPU_PART, g->parts);
-  g->p.y = s.z;
-  g->y_row = band_of(g);
-  for (s.col = 0; s.col < g->p.cols; s.col += s.cols) {
-    s.cols = gr_min(g->y_row, g->p.cols - s.col);
-    g->y_first = -s.col;
-    run_groups(g, s.col, s.cols, call->pool);
-    gr_pool_run(call->pool, (size_t)(s.out->ne[1] * s.out->ne[2]), slots_job, &s);
-  }
+  sums s = { .g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), true), .out = &call->out[0] };
+  s.g.p.term[0].bf16 = bf16;
+  if (s.out->ne[1] == s.g.pairs.used) run_pairs(&s.g, b, call);
+  else run_sums(&s, b, call);
   return GR_OK;
 }
 
 size_t gr_cpu_scratch_matmul_id_back(const gr_op_call *call, int threads)
 {
-  slots s = { .g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), true) };
-  return lay_out_slots(&s, call, threads, NULL);
+  sums s = { .g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), true), .out = &call->out[0] };
+  return s.out->ne[1] == s.g.pairs.used ? lay_out(&s.g, threads, NULL) : lay_out_sums(&s, threads, NULL);
 }
 
 GR_CPU_BOTH_PRECISIONS(matmul_id, run_along)

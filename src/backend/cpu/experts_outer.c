@@ -119,7 +119,7 @@ gr_status gr_cpu_run_out_prod_id(gr_backend *b, const gr_op_call *call, gr_error
   outer o;
   lay_out(&o, call, gr_pool_threads(call->pool), call->scratch);
   o.isa = gr_cpu_isa_of(b);
-  int64_t parts = gr_cpu_parts_make(&o.pairs, INT32_MAX, o.parts);
+  int64_t parts = gr_cpu_parts_make(&o.pairs, 0, o.pairs.tokens, INT32_MAX, o.parts);
   if (!GR_MUTANT(out_prod_id_idle_left)) gr_pool_run(call->pool, (size_t)o.pairs.experts, zero_job, &o);
   gr_pool_run(call->pool, (size_t)(parts * o.row_jobs * o.col_jobs), outer_job, &o);
   return GR_OK;

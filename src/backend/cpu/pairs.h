@@ -54,7 +54,8 @@ typedef struct gr_cpu_part {
 /* How many parts there can be, whatever the routing. */
 int64_t gr_cpu_parts_most(const gr_cpu_pairs *p, int64_t most);
 
-/* Deals the pairs of each expert that has any evenly to as few parts as hold `most` each; returns their number. */
-int64_t gr_cpu_parts_make(const gr_cpu_pairs *p, int64_t most, gr_cpu_part *parts);
+/* Deals the pairs of each expert that has any, of tokens [from, to), evenly to few parts that hold at most `most` each; returns their
+ * number. Slots of one token stay together, as long as there are fewer than half of `most`. */
+int64_t gr_cpu_parts_make(const gr_cpu_pairs *p, int64_t from, int64_t to, int64_t most, gr_cpu_part *parts);
 
 #endif

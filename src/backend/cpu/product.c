@@ -258,18 +258,30 @@ void gr_cpu_product_run_lora(gr_cpu_product *p, gr_cpu_product *low, float scale
 /* ---- groups ---- */
 
 enum {
-  BLOCK_ROWS = 4, /* at least, of all sets, */
-  BLOCK_MOST = 16,
-  GROUP_COLS = 1024 /* of a tile, at most */
+  BLOCK_ROWS = 4,    /* at least, of all sets */
+  GROUP_COLS = 1024, /* of a tile, at most */
+  GROUP_FEW = 32     /* columns for which rows are not packed */
 };
 
-/* A tile, the packed rows of one chunk, and the results of one block of rows through the tile. */
+/* A tile, and the packed rows of one chunk. */
 int64_t gr_cpu_group_floats(int64_t cols, int64_t depth)
 {
   int64_t deepest = gr_min(gr_max(depth, 1), DEEP), wide = gr_min(round_up(cols, CHUNK_UNIT), GROUP_COLS);
   int64_t tile = gr_min(gr_max(TILE_FLOATS, CHUNK * CHUNK_UNIT), wide * deepest);
-  int64_t packed = GR_CPU_PART * deepest + GR_CPU_PART / BLOCK_ROWS * GR_CPU_SPARE;
-  return round_up(tile, 16) + round_up(packed, 16) + BLOCK_MOST * wide;
+  return round_up(tile, 16) + round_up(GR_CPU_PART * deepest + GR_CPU_PART / BLOCK_ROWS * GR_CPU_SPARE, 16);
+}
+
+/* As floats, for the smallest blocks and the shortest chunks. */
+int64_t gr_cpu_group_packed(int64_t rows, int64_t parts, int64_t depth)
+{
+  int64_t blocks = gr_ceil_div(rows, BLOCK_ROWS) + 2 * parts, chunks = gr_ceil_div(depth, CHUNK / 2) + 1;
+  return round_up(rows * depth + blocks * chunks * GR_CPU_SPARE + 16 * parts, 16);
+}
+
+void gr_cpu_group_pack(gr_cpu_product *p)
+{
+  p->blocks = gr_ceil_div(p->rows, p->isa->block_rows);
+  for (int64_t b = 0; b < p->blocks; b++) p->isa->pack(p, &p->term[0], b);
 }
 
 void gr_cpu_group_plan(gr_cpu_product *p, const gr_cpu_isa *isa)
@@ -279,6 +291,6 @@ void gr_cpu_group_plan(gr_cpu_product *p, const gr_cpu_isa *isa)
   p->unit = t->across ? gr_max(UNIT, isa->across_unit(t->dtype)) : UNIT;
   t->words = t->bf16 && isa->words;
   t->chunk = chunk_of(t->depth, narrow(p) ? DEEP : CHUNK, t->words);
-  t->x_read = GR_CPU_X_PACK;
+  t->x_read = !t->bf16 && t->x_step == sizeof(float) && p->cols <= GROUP_FEW ? GR_CPU_X_BY_ROW : GR_CPU_X_PACK;
   p->widest = gr_min(tile_cols(p->cols, gr_words(t, t->chunk), p->unit), GROUP_COLS);
 }

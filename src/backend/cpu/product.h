@@ -44,7 +44,7 @@ typedef struct gr_cpu_term {
   bool words;    /* bf16, two to a word */
   bool w_read;   /* W is read where it stands: floats, across, whole vectors */
   int64_t chunk; /* of the contraction */
-  float *packed;
+  float *packed; /* groups: NULL where each job packs its own rows, or reads them where they stand */
 } gr_cpu_term;
 
 typedef struct gr_cpu_product gr_cpu_product;
@@ -61,9 +61,9 @@ struct gr_cpu_product {
   int64_t y_row;       /* floats */
   const float *base;   /* added to; NULL: nothing; may be y */
   int64_t base_row;    /* floats */
-  const int64_t *y_at; /* groups: floats from y to each row, in place of y_row; and from base, in place of base_row */
-  const int64_t *base_at;
-  const char *then; /* groups: the weight of the thread's next job, or NULL; columns then_from to then_to of it */
+  const int64_t *y_at; /* groups: floats from y to each row, in place of y_row; these have no base, */
+  bool add;            /* but may be added to what stands in y: of rows that are the same, in their order */
+  const char *then;    /* groups: the weight of the thread's next job, or NULL; columns then_from to then_to of it */
   int64_t then_from, then_to;
   gr_cpu_finish *finish; /* NULL: nothing more is done */
   const void *finish_ctx;
@@ -97,8 +97,9 @@ void gr_cpu_product_run_lora(gr_cpu_product *p, gr_cpu_product *low, float scale
 
 /* ---- groups ---- */
 
-/* A group is a product of one term whose rows stand anywhere, up to GR_CPU_PART of them: the pairs of one expert. Each of its panels is
- * one job, which packs the rows it needs, a chunk of the contraction at a time, in the scratch of its thread. Bits are those above. */
+/* A group is a product of one term whose rows stand anywhere, up to GR_CPU_PART of them: the pairs of one expert. A job is some of its
+ * columns. It packs the rows, a chunk of the contraction at a time, in the scratch of its thread; finds them packed by gr_cpu_group_pack;
+ * or, where columns are few, reads them where they stand. Bits are those above. */
 enum { GR_CPU_PART = 256 };
 
 /* Floats of scratch a thread wants for a group of such columns and depth, whatever the instruction set. */
@@ -106,6 +107,11 @@ int64_t gr_cpu_group_floats(int64_t cols, int64_t depth);
 
 /* Fills in what the kernel `group` reads besides rows and addresses: all groups of one op share it. */
 void gr_cpu_group_plan(gr_cpu_product *p, const struct gr_cpu_isa *isa);
+
+/* Packs all rows of a group to term[0].packed, which has room for gr_cpu_group_packed(rows, 0, depth) floats. With parts: what so many
+ * groups of so many rows in all take at most, one behind the other. */
+void gr_cpu_group_pack(gr_cpu_product *p);
+int64_t gr_cpu_group_packed(int64_t rows, int64_t parts, int64_t depth);
 
 static inline int64_t gr_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t gr_min(int64_t a, int64_t b) { return a < b ? a : b; }

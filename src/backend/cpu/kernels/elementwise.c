@@ -31,6 +31,35 @@ void GR_ISA_FN(add_scaled)(float *y, const float *x, float s, int64_t n)
   }
 }
 
+/* Rows come from memory: a piece of all of them, some lines long, is taken at a time. */
+void GR_ISA_FN(mix)(float *y, const float *x, int64_t x_slot, const float *weights, int64_t slots, int64_t n)
+{
+  enum { VECTORS = 4, AHEAD = 512 };
+  int64_t i = 0;
+  for (; i + VECTORS * GR_LANES <= n; i += VECTORS * GR_LANES) {
+    const float *from = x + i;
+    vf sum[VECTORS];
+    GR_UNROLL
+    for (int v = 0; v < VECTORS; v++) sum[v] = vload(from + v * GR_LANES) * vset(weights[0]);
+    for (int64_t s = 1; s < slots; s++) {
+      from += x_slot;
+      GR_UNROLL
+      for (int v = 0; v < VECTORS; v++) {
+        __builtin_prefetch(from + AHEAD + v * GR_LANES);
+        sum[v] = madd(vload(from + v * GR_LANES), vset(weights[s]), sum[v]);
+      }
+    }
+    GR_UNROLL
+    for (int v = 0; v < VECTORS; v++) vstore(y + i + v * GR_LANES, sum[v]);
+  }
+  for (; i < n; i += GR_LANES) {
+    int64_t live = gr_min(n - i, GR_LANES);
+    vf sum = vload_part(x + i, live) * vset(weights[0]);
+    for (int64_t s = 1; s < slots; s++) sum = madd(vload_part(x + s * x_slot + i, live), vset(weights[s]), sum);
+    vstore_part(y + i, sum, live);
+  }
+}
+
 void GR_ISA_FN(accumulate)(double *sum, const float *x, int64_t n)
 {
   for (int64_t i = 0; i < n; i++) sum[i] += (double)x[i];

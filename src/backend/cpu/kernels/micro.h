@@ -19,20 +19,24 @@ enum {
   GR_COLS = 2 * GR_LANES
 };
 
-/* How a's element of row r and step s is found: PACKED a[s * a_step + r], BY_ROW a[r * a_step + s], BY_KEY a[r * GR_CPU_BACK_ROWS + s].
+/* How a's element of row r and step s is found: PACKED a[s * a_step + r], BY_ROW a[r * a_step + s], BY_KEY a[r * GR_CPU_BACK_ROWS + s],
+ * AT: element s of the row that begins a_at[r] bytes from a, for up to GR_ROWS_AT rows.
  * WORDS and KEY_WORDS, where the set has them: as PACKED and (with half the rows) BY_KEY, but elements of a and b are words of two bf16,
  * two steps of the contraction at once. */
-enum { GR_A_PACKED, GR_A_BY_ROW, GR_A_BY_KEY, GR_A_WORDS, GR_A_KEY_WORDS, GR_A_LAYOUTS = GR_A_WORDS + 2 * GR_WORDS };
+enum { GR_A_PACKED, GR_A_BY_ROW, GR_A_BY_KEY, GR_A_AT, GR_A_WORDS, GR_A_KEY_WORDS, GR_A_LAYOUTS = GR_A_WORDS + 2 * GR_WORDS };
+enum { GR_ROWS_AT = GR_ROWS < 8 ? GR_ROWS : 8 }; /* each has a register for its address */
 
-/* Lines that are asked for while a block is multiplied, one a step: what the next tile will be made of. */
-typedef struct gr_ahead {
-  const char *at;
-  int64_t step; /* bytes */
-} gr_ahead;
+/* What only groups have. */
+typedef struct gr_scattered {
+  const char *ahead; /* a line that is asked for at each step, what the next tile will be made of; NULL: nothing. Not of BY layouts. */
+  int64_t ahead_step;
+  const int64_t *a_at; /* AT: bytes */
+  const int64_t *c_at; /* floats from c, and from base, to each row, in place of c_row and base_row; NULL: those hold */
+} gr_scattered;
 
-/* Of packed layouts alone; ahead NULL: nothing is asked for. */
+/* Rows are added to in order: of two that are the same row of c, and of base, the second adds to what the first made. g may be NULL. */
 typedef void gr_micro_fn(const float *a, int64_t a_step, const float *b, int64_t b_step, int64_t steps, float *c, int64_t c_row,
-                         const float *base, int64_t base_row, const gr_ahead *ahead);
+                         const float *base, int64_t base_row, const gr_scattered *g);
 
 /* [layout][rows - 1][vectors - 1] */
 extern gr_micro_fn *const GR_ISA_FN(micro)[GR_A_LAYOUTS][GR_ROWS][2];
@@ -46,13 +50,12 @@ typedef struct gr_walk {
 
 enum { GR_LINE = 64 };
 
-static inline gr_ahead walk_on(gr_walk *w, int64_t steps)
+static inline void walk_on(gr_walk *w, int64_t steps, gr_scattered *g)
 {
-  gr_ahead a = { w->w + w->row * w->step, w->step };
-  if (w->lines == 0) return (gr_ahead){ w->w, 0 };
+  g->ahead = w->w + w->row * w->step;
+  g->ahead_step = w->lines > 0 ? w->step : 0;
   w->row += steps;
-  if (w->row >= w->rows) w->row = 0, w->w += GR_LINE, w->lines--;
-  return a;
+  if (w->lines > 0 && w->row >= w->rows) w->row = 0, w->w += GR_LINE, w->lines--;
 }
 
 /* A block of rows against any number of columns. Strips of GR_COLS columns of b begin b_strip floats apart, and can be read as whole
@@ -62,7 +65,8 @@ typedef struct gr_micro_block {
   float *c;
   int64_t a_step, b_step, b_strip, c_row, base_row;
   int64_t rows, cols, steps;
-  gr_walk *walk; /* NULL: nothing is asked for meanwhile */
+  gr_walk *walk;              /* NULL: nothing is asked for meanwhile */
+  const int64_t *a_at, *c_at; /* of gr_scattered */
 } gr_micro_block;
 
 void GR_ISA_FN(micro_edge)(int layout, const gr_micro_block *m, int64_t col);
@@ -73,11 +77,10 @@ static inline void micro_block(int layout, const gr_micro_block *m)
   const float *b = m->b;
   for (int64_t j = 0; j < m->cols; j += GR_COLS, b += m->b_strip) {
     int64_t live = m->cols - j;
-    gr_ahead ahead = { 0 };
-    if (m->walk) ahead = walk_on(m->walk, m->steps);
+    gr_scattered g = { .a_at = m->a_at, .c_at = m->c_at };
+    if (m->walk) walk_on(m->walk, m->steps, &g);
     if (live >= GR_COLS || live == GR_LANES)
-      kernel[live >= GR_COLS](m->a, m->a_step, b, m->b_step, m->steps, m->c + j, m->c_row, m->base ? m->base + j : NULL, m->base_row,
-                              m->walk ? &ahead : NULL);
+      kernel[live >= GR_COLS](m->a, m->a_step, b, m->b_step, m->steps, m->c + j, m->c_row, m->base ? m->base + j : NULL, m->base_row, &g);
     else if (!GR_MUTANT(matmul_last_partial_strip)) GR_ISA_FN(micro_edge)(layout, m, j);
   }
 }

@@ -59,6 +59,8 @@ static void pack_chunk(const gr_cpu_term *t, int64_t first, int64_t rows, int64_
     pack_strided(t, first, rows, k, deep, dst);
   }
   for (float *v = packed, *end = v + rows * deep; GR_MUTANT(out_prod_half) && v < end; v++) *v = GR_MUTANT_HALF(out_prod_half, *v);
+  for (float *v = packed, *end = v + rows * deep; GR_MUTANT(matmul_id_back_half) && v < end; v++)
+    *v = GR_MUTANT_HALF(matmul_id_back_half, *v);
   if (t->bf16) round_floats(packed, rows * deep);
 }
 
@@ -355,17 +357,6 @@ void GR_ISA_FN(panel)(const gr_cpu_product *p, int64_t col, int64_t end, int64_t
 
 /* ---- groups ---- */
 
-/* Results of a block of rows, z, go where the rows stand, on top of what is there (begun), of base, or of nothing. */
-static void scatter(const gr_cpu_product *p, int64_t first, int64_t rows, int64_t col, int64_t cols, const float *z, bool begun)
-{
-  for (int64_t r = 0; r < rows; r++, z += p->widest) {
-    float *y = p->y + (p->y_at[first + r] + col);
-    const float *base = begun ? y : p->base ? p->base + p->base_at[first + r] + col : NULL;
-    if (base) GR_ISA_FN(add)(y, base, z, cols);
-    else memcpy(y, z, (size_t)cols * sizeof *y);
-  }
-}
-
 /* What the tile after the one at (col, k) is made of: the next columns, the next chunk, or the first tile of the job that follows. */
 static gr_walk next_tile(const gr_cpu_product *p, int64_t first, int64_t col, int64_t end, int64_t k)
 {
@@ -376,41 +367,50 @@ static gr_walk next_tile(const gr_cpu_product *p, int64_t first, int64_t col, in
   return walk_of(&t, from, gr_min(p->widest, end - from), k);
 }
 
+/* Block b of rows, of `blocks`, through a tile of columns from col. packed: the rows of the chunk at k, when this job packed them. */
+static void multiply_group(const gr_cpu_product *p, int64_t blocks, int64_t b, int64_t k, const float *packed, gr_micro_block *m)
+{
+  const gr_cpu_term *t = &p->term[0];
+  int64_t first = gr_block_begin(p->rows, blocks, b);
+  m->rows = m->a_step = gr_block_begin(p->rows, blocks, b + 1) - first;
+  m->c_at = p->y_at + first;
+  if (t->x_read == GR_CPU_X_BY_ROW) {
+    m->a = (const float *)(t->x + k * (int64_t)sizeof(float));
+    m->a_at = t->x_at + first;
+    micro_block(GR_A_AT, m);
+    return;
+  }
+  m->a = t->packed ? gr_packed_at(p, t, b, k) : packed + first * m->steps + b * GR_CPU_SPARE;
+  micro_block(packed_layout(t), m);
+}
+
 void GR_ISA_FN(group)(const gr_cpu_product *p, int64_t col, int64_t end, float *scratch)
 {
   const gr_cpu_term *t = p->term;
+  const bool stand = t->x_read == GR_CPU_X_BY_ROW;
   if (gr_cpu_is_thin(p)) col = GR_ISA_FN(thin)(p, col, end);
   if (col == end) return;
-  int64_t blocks = gr_ceil_div(p->rows, GR_ROWS), k = 0;
+  int64_t blocks = gr_ceil_div(p->rows, stand ? GR_ROWS_AT : GR_ROWS), k = 0;
   float *packed = scratch + gr_ceil_div(p->widest * gr_words(t, t->chunk), 16) * 16;
-  float *aside = packed + gr_ceil_div(p->rows * gr_words(t, t->chunk) + blocks * GR_CPU_SPARE, 16) * 16;
-  do { /* a contraction over nothing still gives base, or zeros */
+  do { /* a contraction over nothing still gives zeros */
     int64_t deep = gr_min(t->chunk, t->depth - k), steps = gr_words(t, deep);
-    for (int64_t b = 0; b < blocks; b++) {
+    for (int64_t b = 0; b < blocks && !t->packed && !stand; b++) {
       int64_t first = gr_block_begin(p->rows, blocks, b);
       pack_chunk(t, first, gr_block_begin(p->rows, blocks, b + 1) - first, k, deep, packed + first * steps + b * GR_CPU_SPARE);
     }
-    for (float *v = packed; GR_MUTANT(matmul_id_back_half) && v < aside; v++) *v = GR_MUTANT_HALF(matmul_id_back_half, *v);
     for (int64_t c = col, wide; c < end; c += wide) {
       wide = gr_min(p->widest, end - c);
       gr_walk walk = next_tile(p, col, c, end, k);
       make_tile(p, t, GR_MUTANT(matmul_id_tile_0) ? 0 : c, wide, k, deep, scratch);
-      for (int64_t b = 0; b < blocks; b++) {
-        int64_t first = gr_block_begin(p->rows, blocks, b), rows = gr_block_begin(p->rows, blocks, b + 1) - first;
-        gr_micro_block m = { .a = packed + first * steps + b * GR_CPU_SPARE,
-                             .a_step = rows,
-                             .b = scratch,
-                             .b_step = GR_COLS,
-                             .b_strip = GR_COLS * steps,
-                             .c = aside,
-                             .c_row = p->widest,
-                             .rows = rows,
-                             .cols = wide,
-                             .steps = steps,
-                             .walk = walk.w ? &walk : NULL };
-        micro_block(packed_layout(t), &m);
-        scatter(p, first, rows, c, wide, aside, k > 0);
-      }
+      gr_micro_block m = { .b = scratch,
+                           .b_step = GR_COLS,
+                           .b_strip = GR_COLS * steps,
+                           .c = p->y + c,
+                           .base = k > 0 || p->add ? p->y + c : NULL,
+                           .cols = wide,
+                           .steps = steps,
+                           .walk = walk.w ? &walk : NULL };
+      for (int64_t b = 0; b < blocks; b++) multiply_group(p, blocks, b, k, packed, &m);
     }
     k += deep;
   } while (k < t->depth);

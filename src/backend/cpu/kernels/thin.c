@@ -192,7 +192,7 @@ static void add_to(const gr_cpu_product *p, int64_t col, const float *sum, bool 
 {
   for (int64_t r = 0; r < p->rows; r++, sum += WIDE) {
     float *y = p->y + (p->y_at ? p->y_at[r] : r * p->y_row) + col;
-    const float *base = begun ? y : p->base ? p->base + (p->y_at ? p->base_at[r] : r * p->base_row) + col : NULL;
+    const float *base = begun ? y : p->base ? p->base + r * p->base_row + col : NULL;
     for (int i = 0; i < WIDE; i += GR_LANES) vstore(y + i, base ? vload(base + i) + vload(sum + i) : vload(sum + i));
   }
 }
