@@ -22,18 +22,21 @@ static void few_as_among_many(fixture *f, gr_tensor *w, gr_tensor *x, gr_tensor 
   gr_error e;
   gr_tensor *all = product(f, w, x, y);
   assert_ok(gr_graph_status(f->graph, &e), &e);
-  for (int s = 0; s < SETS; s++) {
+  for (int i = 0; i < 2 * SETS; i++) { /* in F32, then in bf16 */
+    const int s = i % SETS;
     if (!f->backend[s]) continue;
+    assert_ok(gr_backend_use_precision(f->backend[s], i < SETS ? GR_PRECISION_F32 : GR_PRECISION_BF16, &e), &e);
     gr_op_call whole = call_of(all->node);
     run_cpu(f->backend[s], &whole, f->pool[0]);
     for (int64_t n = 1, at = 2; n <= GR_CPU_THIN; at += n++) {
       gr_op_call few = call_of(product(f, w, rows_of(f, x, at, n), y ? rows_of(f, y, at, n) : NULL)->node);
       run_cpu(f->backend[s], &few, f->pool[n % POOLS]);
       if (memcmp(few.out[0].data, (float *)whole.out[0].data + at * w->ne[1], (size_t)(n * w->ne[1]) * sizeof(float)) != 0)
-        fail_msg("%s, %s: %d rows alone have other bits", gr_dtype_name(w->dtype), sets[s], (int)n);
+        fail_msg("%s, %s, %s: %d rows alone have other bits", gr_dtype_name(w->dtype), sets[s], i < SETS ? "F32" : "bf16", (int)n);
       free_call(&few);
     }
     free_call(&whole);
+    assert_ok(gr_backend_use_precision(f->backend[s], GR_PRECISION_F32, &e), &e);
   }
 }
 

@@ -73,7 +73,6 @@ static bool narrow(const gr_cpu_product *p)
 static void choose_reads(const gr_cpu_product *p, gr_cpu_term *t)
 {
   const int64_t f = sizeof(float);
-  t->words = t->bf16 && p->isa->words;
   t->w_read = false;
   t->x_read = GR_CPU_X_PACK;
   t->chunk = over_tokens(t) ? gr_max(1, gr_min(t->depth, TOKENS)) : chunk_of(t->depth, narrow(p) ? DEEP : CHUNK, t->words);
@@ -121,6 +120,7 @@ static void deal(gr_cpu_product *p, int64_t units, int64_t threads)
 static void plan(gr_cpu_product *p, const gr_cpu_isa *isa, int threads, float *scratch)
 {
   p->isa = isa;
+  for (int i = 0; i < p->terms; i++) p->term[i].words = p->term[i].bf16 && isa->words;
   p->thin = gr_cpu_is_thin(p);
   p->blocks = gr_ceil_div(p->rows, isa->block_rows);
   plan_terms(p, &scratch);
@@ -159,7 +159,7 @@ static void run(gr_cpu_product *p, const gr_cpu_isa *isa, gr_pool *pool, float *
   plan(p, isa, gr_pool_threads(pool), scratch);
   bool small = p->panels * p->groups == 1, packs = false;
   for (int i = 0; i < p->terms; i++) packs = packs || p->term[i].x_read == GR_CPU_X_PACK;
-  if (packs) gr_pool_run(small ? NULL : pool, (size_t)p->blocks, pack_job, p);
+  if (packs) gr_pool_run(small || p->thin ? NULL : pool, (size_t)p->blocks, pack_job, p);
   gr_pool_run(pool, (size_t)(p->panels * p->groups), panel_job, p);
 }
 

@@ -7,7 +7,7 @@
  * A tile is a piece of W, decoded once into the order the micro-kernel reads, small enough for the L2 cache; all rows of x pass
  * over it. x is packed first, in blocks of up to block_rows rows. Only the tile's builder knows the direction and the type.
  *
- * A thin product, of few rows along W in F32, makes no tile: W is multiplied in the registers it is decoded in (kernels/thin.c).
+ * A thin product, of few rows along W, makes no tile: W is multiplied in the registers it is decoded in (kernels/thin.c).
  *
  * A term may be asked for in bf16: both operands are rounded to it, ties to even, when they are packed and decoded; sums are F32. Where the
  * set has an instruction for pairs of bf16, tiles and packed rows are words of two neighbours of the contraction; where it has none they
@@ -80,7 +80,10 @@ struct gr_cpu_product {
   float *threads; /* scratch of each: a tile, and results that are not kept */
 };
 
-enum { GR_CPU_THIN = 4 };    /* the most rows of a thin product */
+enum {
+  GR_CPU_THIN = 4, /* the most rows of a thin product */
+  GR_CPU_THIN_DEPTH = 1 << 17
+};
 enum { GR_CPU_SLICE = 256 }; /* the widest slice, and the widest tile where there is no y */
 
 /* Bytes of scratch that gr_cpu_product_run may use for a product of up to these sizes; depth2 0: one term; kept: there is a y. */
@@ -123,13 +126,14 @@ static inline int64_t gr_block_begin(int64_t rows, int64_t blocks, int64_t i) { 
 /* Floats, or words, that n elements of the contraction take; n is even or ends it. */
 static inline int64_t gr_words(const gr_cpu_term *t, int64_t n) { return t->words ? (n + 1) / 2 : n; }
 
-/* A few tokens through a linear layer, x read where it stands. */
+/* A few tokens through a linear layer, x read where it stands, or in pairs of bf16 as it is packed: in the scratch of a group, too. */
 static inline bool gr_cpu_is_thin(const gr_cpu_product *p)
 {
   const int64_t f = sizeof(float);
   bool thin = p->rows <= GR_CPU_THIN && p->y && !p->finish;
   for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++)
-    thin = thin && !t->across && !t->bf16 && t->x_step == f && (t->x_at || t->x_row % f == 0);
+    thin =
+        thin && !t->across && t->x_step == f && (t->x_at || t->x_row % f == 0) && (!t->bf16 || (t->words && t->depth <= GR_CPU_THIN_DEPTH));
   return thin;
 }
 

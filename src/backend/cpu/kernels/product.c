@@ -22,6 +22,14 @@ static void pack_strided(const gr_cpu_term *t, int64_t first, int64_t rows, int6
 #if GR_WORDS
 static void pack_words(const gr_cpu_term *t, int64_t first, int64_t rows, int64_t k, int64_t deep, float *dst)
 {
+  if (t->x_step == sizeof(float) && rows == 1) {
+    const float *src = (const float *)x_at(t, first) + k;
+    for (; deep >= 2 * GR_LANES; deep -= 2 * GR_LANES, src += 2 * GR_LANES, dst += GR_LANES)
+      vstore(dst, vwords(vload(src), vload(src + GR_LANES)));
+    if (deep > GR_LANES) vstore(dst, vwords(vload(src), vload_part(src + GR_LANES, deep - GR_LANES)));
+    else if (deep > 0) vstore(dst, vwords(vload_part(src, deep), (vf){ 0 }));
+    return;
+  }
   if (t->x_step == sizeof(float)) {
     const float *src[GR_LANES];
     for (int64_t r = 0; r < GR_LANES; r++) src[r] = (const float *)x_at(t, first + gr_min(r, rows - 1)) + k;
@@ -377,6 +385,8 @@ static void multiply_group(const gr_cpu_product *p, int64_t blocks, int64_t b, i
   if (t->x_read == GR_CPU_X_BY_ROW) {
     m->a = (const float *)(t->x + k * (int64_t)sizeof(float));
     m->a_at = t->x_at + first;
+    for (int64_t r = first + m->rows; r < gr_min(first + m->rows + GR_ROWS_AT, p->rows); r++) /* no processor foresees where rows begin */
+      for (int i = 0; i < 4 * GR_LINE; i += GR_LINE) __builtin_prefetch((const char *)m->a + t->x_at[r] + i);
     micro_block(GR_A_AT, m);
     return;
   }
@@ -388,10 +398,19 @@ void GR_ISA_FN(group)(const gr_cpu_product *p, int64_t col, int64_t end, float *
 {
   const gr_cpu_term *t = p->term;
   const bool stand = t->x_read == GR_CPU_X_BY_ROW;
-  if (gr_cpu_is_thin(p)) col = GR_ISA_FN(thin)(p, col, end);
+  float *packed = scratch + gr_ceil_div(p->widest * gr_words(t, t->chunk), 16) * 16;
+  gr_cpu_product few;
+  if (gr_cpu_is_thin(p)) {
+    if (t->words) {
+      few = *p, p = &few, t = few.term;
+      few.blocks = 1;
+      few.term[0].packed = packed;
+      GR_ISA_FN(pack)(p, t, 0);
+    }
+    col = GR_ISA_FN(thin)(p, col, end);
+  }
   if (col == end) return;
   int64_t blocks = gr_ceil_div(p->rows, stand ? GR_ROWS_AT : GR_ROWS), k = 0;
-  float *packed = scratch + gr_ceil_div(p->widest * gr_words(t, t->chunk), 16) * 16;
   do { /* a contraction over nothing still gives zeros */
     int64_t deep = gr_min(t->chunk, t->depth - k), steps = gr_words(t, deep);
     for (int64_t b = 0; b < blocks && !t->packed && !stand; b++) {

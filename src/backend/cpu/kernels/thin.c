@@ -17,6 +17,7 @@ typedef struct thin {
   const uint8_t *w;
   int64_t stride; /* bytes between rows of W */
   const float *x[GR_CPU_THIN];
+  const float *packed;  /* in pairs of bf16: rows of x side by side, as the engine packs them */
   int64_t n;            /* elements of the contraction */
   const uint8_t *ahead; /* what will be read next: asked for while this is computed */
   float *sum;           /* [rows][WIDE] */
@@ -49,11 +50,23 @@ GR_INLINE void keep(int rows, const thin *t, vf sum[GR_CPU_THIN][GROUPS])
   }
 }
 
-/* w is element i of the contraction. */
-GR_INLINE void multiply(int rows, int g, const thin *t, int64_t i, vf w, vf sum[GR_CPU_THIN][GROUPS])
+/* Elements i and i + 1 of the contraction, i even; both false: i is the last, and odd 0. bf16: as pairs, where the set has them. */
+GR_INLINE void multiply(bool bf16, bool both, int rows, int g, const thin *t, int64_t i, vf even, vf odd, vf sum[GR_CPU_THIN][GROUPS])
 {
+#if GR_WORDS
+  if (bf16) {
+    const vf w = vpair(even, odd);
+    GR_UNROLL
+    for (int r = 0; r < rows; r++) sum[r][g] = vdot_words(vword(t->packed + i / 2 * rows + r), w, sum[r][g]);
+    return;
+  }
+#endif
+  (void)bf16;
   GR_UNROLL
-  for (int r = 0; r < rows; r++) sum[r][g] = madd(vset(t->x[r][i]), w, sum[r][g]);
+  for (int r = 0; r < rows; r++) sum[r][g] = madd(vset(t->x[r][i]), even, sum[r][g]);
+  if (!both) return;
+  GR_UNROLL
+  for (int r = 0; r < rows; r++) sum[r][g] = madd(vset(t->x[r][i + 1]), odd, sum[r][g]);
 }
 
 /* All elements of a part, 32 at a time, of every group. */
@@ -62,14 +75,15 @@ GR_INLINE void multiply(int rows, int g, const thin *t, int64_t i, vf w, vf sum[
   GR_UNROLL                                                                                                                                \
   for (int q = 0; q < (elems); q += 32) {                                                                                                  \
     GR_UNROLL                                                                                                                              \
-    for (int e = 0; e < 32; e++) {                                                                                                         \
+    for (int e = 0; e < 32; e += 2) {                                                                                                      \
       GR_UNROLL                                                                                                                            \
-      for (int g = 0; g < GROUPS; g++) multiply(rows, g, t, at + q + e, type##_at(&p[g], q + e), sum);                                     \
+      for (int g = 0; g < GROUPS; g++)                                                                                                     \
+        multiply(bf16, true, rows, g, t, at + q + e, type##_at(&p[g], q + e), type##_at(&p[g], q + e + 1), sum);                           \
     }                                                                                                                                      \
   }
 
 #define THIN(type)                                                                                                                         \
-  GR_INLINE void type##_thin(int rows, const thin *t)                                                                                      \
+  GR_INLINE void type##_thin(bool bf16, int rows, const thin *t)                                                                           \
   {                                                                                                                                        \
     vf sum[GR_CPU_THIN][GROUPS];                                                                                                           \
     const uint8_t *w = t->w, *ahead = t->ahead;                                                                                            \
@@ -85,7 +99,7 @@ GR_INLINE void multiply(int rows, int g, const thin *t, int64_t i, vf w, vf sum[
   }
 
 #define THIN_K(type, head, part, part_elems)                                                                                               \
-  GR_INLINE void type##_thin(int rows, const thin *t)                                                                                      \
+  GR_INLINE void type##_thin(bool bf16, int rows, const thin *t)                                                                           \
   {                                                                                                                                        \
     vf sum[GR_CPU_THIN][GROUPS];                                                                                                           \
     const uint8_t *w = t->w, *ahead = t->ahead;                                                                                            \
@@ -114,7 +128,7 @@ THIN_K(q6_k, gr_head_q6, gr_part_q6, GR_Q6_K_PART)
 /* ---- every other type: rows of floats, transposed in registers ---- */
 
 /* GR_LANES rows of n floats, elements from `at` of the contraction; goes on with the sums of group g. */
-GR_INLINE void square(int rows, const thin *t, int g, const float *const src[GR_LANES], int64_t at, int64_t n)
+GR_INLINE void square(bool bf16, int rows, const thin *t, int g, const float *const src[GR_LANES], int64_t at, int64_t n)
 {
   vf sum[GR_CPU_THIN][GROUPS];
   float *kept = t->sum + g * GR_LANES;
@@ -127,13 +141,15 @@ GR_INLINE void square(int rows, const thin *t, int g, const float *const src[GR_
     for (int r = 0; r < GR_LANES; r++) v[r] = vload(src[r] + i);
     vtranspose(v);
     GR_UNROLL
-    for (int e = 0; e < GR_LANES; e++) multiply(rows, 0, t, at + i + e, v[e], sum);
+    for (int e = 0; e < GR_LANES; e += 2) multiply(bf16, true, rows, 0, t, at + i + e, v[e], v[e + 1], sum);
   }
   if (i < n) {
     vf v[GR_LANES];
     for (int r = 0; r < GR_LANES; r++) v[r] = vload_part(src[r] + i, n - i);
     vtranspose(v);
-    for (int e = 0; e < n - i; e++) multiply(rows, 0, t, at + i + e, v[e], sum);
+    int e = 0;
+    for (; e + 1 < n - i; e += 2) multiply(bf16, true, rows, 0, t, at + i + e, v[e], v[e + 1], sum);
+    if (e < n - i) multiply(bf16, false, rows, 0, t, at + i + e, v[e], (vf){ 0 }, sum);
   }
   GR_UNROLL
   for (int r = 0; r < rows; r++) vstore(kept + r * WIDE, sum[r][0]);
@@ -141,31 +157,48 @@ GR_INLINE void square(int rows, const thin *t, int g, const float *const src[GR_
 
 typedef void square_fn(const thin *t, int g, const float *const src[GR_LANES], int64_t at, int64_t n);
 
-/* ---- for each number of rows ---- */
+/* ---- for each number of rows, in floats and pairs of bf16 ---- */
 
-#define EACH(R)                                                                                                                            \
-  static void q4_0_thin_##R(const thin *t) { q4_0_thin(R, t); }                                                                            \
-  static void q4_1_thin_##R(const thin *t) { q4_1_thin(R, t); }                                                                            \
-  static void q8_0_thin_##R(const thin *t) { q8_0_thin(R, t); }                                                                            \
-  static void q4_k_thin_##R(const thin *t) { q4_k_thin(R, t); }                                                                            \
-  static void q5_k_thin_##R(const thin *t) { q5_k_thin(R, t); }                                                                            \
-  static void q6_k_thin_##R(const thin *t) { q6_k_thin(R, t); }                                                                            \
-  static void square_##R(const thin *t, int g, const float *const src[GR_LANES], int64_t at, int64_t n) { square(R, t, g, src, at, n); }
-EACH(1)
-EACH(2)
-EACH(3)
-EACH(4)
+#define EACH(R, variant, bf16)                                                                                                             \
+  static void q4_0_##variant##_##R(const thin *t) { q4_0_thin(bf16, R, t); }                                                               \
+  static void q4_1_##variant##_##R(const thin *t) { q4_1_thin(bf16, R, t); }                                                               \
+  static void q8_0_##variant##_##R(const thin *t) { q8_0_thin(bf16, R, t); }                                                               \
+  static void q4_k_##variant##_##R(const thin *t) { q4_k_thin(bf16, R, t); }                                                               \
+  static void q5_k_##variant##_##R(const thin *t) { q5_k_thin(bf16, R, t); }                                                               \
+  static void q6_k_##variant##_##R(const thin *t) { q6_k_thin(bf16, R, t); }                                                               \
+  static void square_##variant##_##R(const thin *t, int g, const float *const src[GR_LANES], int64_t at, int64_t n)                        \
+  {                                                                                                                                        \
+    square(bf16, R, t, g, src, at, n);                                                                                                     \
+  }
+#define ROWS(variant, bf16)                                                                                                                \
+  EACH(1, variant, bf16)                                                                                                                   \
+  EACH(2, variant, bf16) EACH(3, variant, bf16) EACH(4, variant, bf16)
+ROWS(floats, false)
+#if GR_WORDS
+ROWS(bf16, true)
+#endif
 _Static_assert(GR_CPU_THIN == 4, "one kernel for each number of rows");
 
 #define ALL(name)                                                                                                                          \
   {                                                                                                                                        \
     name##_1, name##_2, name##_3, name##_4                                                                                                 \
   }
-static thin_fn *const kernels[GR_DTYPE_COUNT][GR_CPU_THIN] = {
-  [GR_Q4_0] = ALL(q4_0_thin), [GR_Q4_1] = ALL(q4_1_thin), [GR_Q8_0] = ALL(q8_0_thin),
-  [GR_Q4_K] = ALL(q4_k_thin), [GR_Q5_K] = ALL(q5_k_thin), [GR_Q6_K] = ALL(q6_k_thin),
+#define TYPES(variant)                                                                                                                     \
+  {                                                                                                                                        \
+    [GR_Q4_0] = ALL(q4_0_##variant), [GR_Q4_1] = ALL(q4_1_##variant), [GR_Q8_0] = ALL(q8_0_##variant), [GR_Q4_K] = ALL(q4_k_##variant),    \
+    [GR_Q5_K] = ALL(q5_k_##variant), [GR_Q6_K] = ALL(q6_k_##variant)                                                                       \
+  }
+/* [in pairs][type][rows - 1] */
+static thin_fn *const kernels[1 + GR_WORDS][GR_DTYPE_COUNT][GR_CPU_THIN] = { TYPES(floats),
+#if GR_WORDS
+                                                                             TYPES(bf16)
+#endif
 };
-static square_fn *const squares[GR_CPU_THIN] = ALL(square);
+static square_fn *const squares[1 + GR_WORDS][GR_CPU_THIN] = { ALL(square_floats),
+#if GR_WORDS
+                                                               ALL(square_bf16)
+#endif
+};
 
 static void by_floats(const gr_cpu_product *p, const gr_cpu_term *t, const thin *a)
 {
@@ -182,7 +215,7 @@ static void by_floats(const gr_cpu_product *p, const gr_cpu_term *t, const thin 
         src[r] = plain ? (const float *)(const void *)row : buffer[r];
         if (!plain) p->isa->decode[t->dtype](row, buffer[r], n);
       }
-      squares[p->rows - 1](a, g, src, i, n);
+      squares[t->words][p->rows - 1](a, g, src, i, n);
     }
 }
 
@@ -214,7 +247,8 @@ static void columns(const gr_cpu_product *p, int64_t col)
       int64_t deep = gr_min(t->chunk, t->depth - k), at = k / d->block_elems * d->block_bytes;
       thin a = { .w = w + at, .stride = t->w_row, .n = deep, .ahead = w + WIDE * (t->w_row + at), .sum = sum };
       for (int64_t r = 0; r < p->rows; r++) a.x[r] = row_of(t, GR_MUTANT(matmul_thin_row_0) ? 0 : r) + k;
-      if (kernels[t->dtype][0]) kernels[t->dtype][p->rows - 1](&a);
+      if (t->words) a.packed = gr_packed_at(p, t, 0, k);
+      if (kernels[t->words][t->dtype][0]) kernels[t->words][t->dtype][p->rows - 1](&a);
       else by_floats(p, t, &a);
       add_to(p, col, sum, k > 0 || t > p->term);
       k += deep;
