@@ -167,6 +167,7 @@ void gr_experts_cases(gr_case_sink *s, gr_experts_fit *fit, bool stack)
     for (int z = 0; z < 2; z++) {
       x.k = sizes[(i + 3 * z) % 6][0], x.m = sizes[(i + 3 * z) % 6][1];
       if (x.k * x.m == 1 && x.routing.experts > 9) x.k = 5, x.m = 9; /* of so many slices of one number, some sum is a small difference */
+      if (x.k * x.m == 1 && !stack) x.m = 9;                         /* and so may be the only number of a gradient */
       every_slots(s, fit, &(gr_case){ 0 }, x);
     }
   gr_experts_routing_get(5, &x.routing);
