@@ -181,7 +181,8 @@ static void a_token_alone_has_the_same_bits(void **state)
       gr_op_call all = call_of(y->node), all_back = call_of(dx->node);
       run_cpu(f->backend[s], &all, f->pool[1]);
       run_cpu(f->backend[s], &all_back, f->pool[2]);
-      for (int64_t t = 0; t < N; t += 7) {
+      for (int64_t t = 0; t < N; t++) {
+        if (t % 75 > 5 && t % 75 < 70) continue; /* four parts meet near 75, 150 and 225 */
         routing own = routing_of(f, (const int32_t *)r.ids->data + t * USED, USED, 1, E);
         gr_tensor *x1 = f32(f, K, 1, 1), *dy1 = f32(f, M, USED, 1);
         memcpy(x1->data, (float *)x->data + t * K, K * sizeof(float));
