@@ -16,8 +16,10 @@ static inline __attribute__((always_inline)) double peak(int64_t loops, bool wor
 #endif
 #if GR_LANES > 4
       __asm__ volatile("" : "+v"(sum[i])); /* the sums are wanted, one by one */
-#elif defined(GR_NEON)
+#elif defined(__aarch64__)
       __asm__ volatile("" : "+w"(sum[i]));
+#elif defined(__x86_64__)
+      __asm__ volatile("" : "+x"(sum[i]));
 #else
       __asm__ volatile("" : "+m"(sum[i]));
 #endif
