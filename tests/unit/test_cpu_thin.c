@@ -55,7 +55,7 @@ static void few_rows_have_the_bits_of_many(void **state)
 static void shapes_at_the_edges(void **state)
 {
   fixture *f = *state;
-  static const int64_t sizes[][2] = { { 32, 32 }, { 64, 31 }, { 96, 33 }, { 576, 64 }, { 2080, 16 }, { 32, 640 } };
+  static const int64_t sizes[][2] = { { 32, 32 }, { 64, 31 }, { 96, 33 }, { 576, 64 }, { 2080, 16 }, { 32, 640 }, { 5312, 40 } };
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     gr_tensor *x = f32(f, sizes[i][0], MANY, 1);
     few_as_among_many(f, leaf(f, GR_Q4_1, sizes[i][0], sizes[i][1], 1), x, NULL);
