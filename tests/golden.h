@@ -116,16 +116,28 @@ static inline float *golden_read(golden *t, const gr_tensor *x, size_t *count)
   return data;
 }
 
-/* norm(scale * got - want) / norm(want); infinite when anything is not finite or want is all zero. */
-static inline double golden_error(const float *got, const float *want, size_t n, double scale)
+/* The two errors of C4: norm(a-b)/norm(b) and max|a-b| / rms(b). Infinite when anything is not finite or b is all zero. */
+typedef struct golden_diff {
+  double norm, max;
+} golden_diff;
+
+/* a is scale * got, b is want. */
+static inline golden_diff golden_compare(const float *got, const float *want, size_t n, double scale)
 {
-  double wrong = 0, size = 0;
+  double wrong = 0, size = 0, most = 0;
   for (size_t i = 0; i < n; i++) {
     double d = scale * (double)got[i] - (double)want[i];
     wrong += d * d;
     size += (double)want[i] * (double)want[i];
+    most = fmax(most, fabs(d));
   }
-  return size > 0 && isfinite(wrong) ? sqrt(wrong / size) : HUGE_VAL;
+  if (!(size > 0 && isfinite(wrong))) return (golden_diff){ HUGE_VAL, HUGE_VAL };
+  return (golden_diff){ sqrt(wrong / size), most / sqrt(size / (double)n) };
+}
+
+static inline double golden_error(const float *got, const float *want, size_t n, double scale)
+{
+  return golden_compare(got, want, n, scale).norm;
 }
 
 static inline void golden_close(golden *t)
