@@ -68,10 +68,10 @@ SUITE = {
 # Which of the models in shared/data Graft is held to; the others await their architecture.
 JUDGED = ("stories260K", "llama-tiny", "qwen3-tiny", "qwen3moe-tiny", "mixtral-tiny", "gemma3-tiny")
 
-# Golden models of which this llama.cpp loads no file: gate and up of Qwen3's experts in one stack.
+# Golden models of which this llama.cpp loads no file: gate and up of Qwen3's experts in one stack. tools/judge_fused.py judges that one.
 NOT_LOADED = ("qwen3moe-fused",)
-# Models of which llama.cpp is no exact judge, and what a token may be off by: it takes gemma's GELU from a table of half floats, and PyTorch
-# with that rounding is 0.003 away from PyTorch without.
+# Models of which llama.cpp is no exact judge, and what a token may be off by: it takes gemma's GELU from a table of half floats, whose
+# errors make a token's nll 0.003 another one and are the whole difference (tools/judge_gelu.py).
 COARSE = {"gemma3": 4e-3}
 
 
@@ -145,15 +145,22 @@ class Llama:
         return dict(prompt=prompt, prompt_tokens=start, ids=ids, margin=margins, sure_text=text)
 
 
-def pytorch_nll(model, sequences):
-    """The arbiter where llama.cpp is coarse: transformers' own reading of the file, in double precision."""
+def read_by_pytorch(model):
+    """transformers' own reading of the file, in double precision."""
     import torch
     import transformers
 
     import make_golden
 
     read = transformers.AutoModelForCausalLM.from_pretrained(model.parent, gguf_file=model.name, dtype=torch.float32, attn_implementation="sdpa")
-    exact = make_golden.in_double(read.eval())
+    return make_golden.in_double(read.eval())
+
+
+def pytorch_nll(model, sequences):
+    """The arbiter where llama.cpp is coarse."""
+    import torch
+
+    exact = read_by_pytorch(model)
     for ids in sequences:
         with torch.no_grad():
             log_p = exact(input_ids=torch.tensor([ids]), use_cache=False).logits[0, :-1].log_softmax(-1)
