@@ -26,3 +26,12 @@ foreach(isa IN LISTS GR_CPU_ISAS)
   target_compile_definitions(gr_cpu_${isa} PRIVATE GR_ISA=${isa})
   target_sources(gr_backend PRIVATE $<TARGET_OBJECTS:gr_cpu_${isa}>)
 endforeach()
+
+# The emulator's kernels once more, with the fused multiply-add as an instruction (src/backend/emu/kernels.cpp).
+if("avx2" IN_LIST GR_CPU_ISAS)
+  add_library(gr_emu_fma OBJECT src/backend/emu/kernels.cpp)
+  target_link_libraries(gr_emu_fma PRIVATE gr_flags)
+  target_compile_options(gr_emu_fma PRIVATE ${GR_CPU_FLAGS_avx2})
+  target_compile_definitions(gr_emu_fma PRIVATE GR_EMU_FMA=1)
+  target_sources(gr_backend PRIVATE $<TARGET_OBJECTS:gr_emu_fma>)
+endif()

@@ -108,4 +108,65 @@ typedef struct gk_product_args {
 } gk_product_args;
 GK_ARGS_SIZE(gk_product_args, 64);
 
+/* Rows of ne[0] zeros with rows of `length` placed at `first`. */
+typedef struct gk_slice_args {
+  int64_t x_stride[4], y_stride[4];
+  uint32_t ne[4];
+  uint32_t blocks, first, length, pad;
+} gk_slice_args;
+GK_ARGS_SIZE(gk_slice_args, 96);
+
+/* Slices of x, of shape ne, into a cache of `rows` slices; its strides are in its own elements. */
+typedef struct gk_store_args {
+  int64_t x_stride[4], cache_stride[3], id_stride;
+  uint32_t ne[4];
+  uint32_t blocks, rows;
+} gk_store_args;
+GK_ARGS_SIZE(gk_store_args, 88);
+
+/* y [length,slots,n] weighed by w [slots,n] to z [length,n], or their gradients (dy, dw, from dz in z's place). */
+typedef struct gk_combine_args {
+  int64_t y_stride[3], w_stride[2], z_stride[2], dy_stride[2], dw_stride;
+  uint32_t length, slots, blocks, pad;
+} gk_combine_args;
+GK_ARGS_SIZE(gk_combine_args, 96);
+
+/* Routing of tokens to `used` of the experts (struct gr_route_params). y: the weights, or the gradient of the logits; w: the gradient of
+ * the weights. */
+typedef struct gk_route_args {
+  int64_t logit_stride[2], bias_stride, id_stride[2], w_stride[2], y_stride[2];
+  uint32_t experts, used;
+  int32_t gating, renormalise, biased; /* GK_GATE_ */
+  float clamp, scale;
+  uint32_t pad;
+} gk_route_args;
+GK_ARGS_SIZE(gk_route_args, 104);
+
+enum { GK_GATE_SOFTMAX, GK_GATE_SIGMOID, GK_GATE_SELECTED };
+
+/* The grouping of `pairs` pairs (slot, token), `used` slots a token. */
+typedef struct gk_group_args {
+  int64_t id_stride[2], perm_stride[2], offset_stride;
+  uint32_t used, pairs, experts, pad;
+} gk_group_args;
+GK_ARGS_SIZE(gk_group_args, 56);
+
+/* Products with stacks of experts: w's matrices lie w_expert_bytes apart (out_prod_id: as many floats); b and y are rows by slot and token,
+ * b_rows and y_rows of them a token; `tiles` tiles of columns (pairs) for all experts. Of product only w_row_bytes, y_n_stride, m, n, k and
+ * m_tiles are read. */
+typedef struct gk_experts_args {
+  gk_product_args product;
+  int64_t w_expert_bytes, b_stride[3], y_stride[3], id_stride[2], offset_stride;
+  uint32_t used, pairs, experts, tiles;
+  uint32_t b_rows, y_rows;
+} gk_experts_args;
+GK_ARGS_SIZE(gk_experts_args, 168);
+
+/* Sums over slots: rows of `length`, `used` a token, to `slots` a token. */
+typedef struct gk_slots_args {
+  int64_t y_stride[2];
+  uint32_t length, used, slots, blocks;
+} gk_slots_args;
+GK_ARGS_SIZE(gk_slots_args, 32);
+
 #endif

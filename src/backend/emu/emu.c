@@ -135,7 +135,10 @@ static void emu_close(gr_backend *b)
 
 static const gr_kernel_row rows[] = {
 #define GR_GPU_ROW(o, n, id) { .op = GR_OP_##o, .name = n "__emu", .admits = gr_gpu_admits_##id, .run = gr_gpu_run_##id },
+#define GR_GPU_ROW_SCRATCH(o, n, id)                                                                                                       \
+  { .op = GR_OP_##o, .name = n "__emu", .admits = gr_gpu_admits_##id, .scratch = gr_gpu_scratch_##id, .run = gr_gpu_run_##id },
 #include "backend/gpu/rows.def"
+#undef GR_GPU_ROW_SCRATCH
 #undef GR_GPU_ROW
   { .op = GR_OP_NONE },
 };

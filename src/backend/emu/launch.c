@@ -178,3 +178,12 @@ void gr_emu_launcher_deinit(gr_emu_launcher *l)
   gr_free(l->windows);
   *l = (gr_emu_launcher){ 0 };
 }
+
+gr_emu_entry *gr_emu_entry_of(gr_gpu_kernel kernel)
+{
+#if GR_CPU_X86
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) return gr_emu_entry_of_fma(kernel);
+#endif
+  return gr_emu_entry_of_plain(kernel);
+}

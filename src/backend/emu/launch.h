@@ -25,7 +25,10 @@ gr_status gr_emu_launch(gr_emu_launcher *l, const gr_emu_memory *memory, const g
                         uint32_t lanes, gr_error *e);
 void gr_emu_launcher_deinit(gr_emu_launcher *l);
 
-/* The emulator's build of a kernel (kernels.cpp). */
+/* The emulator's builds of a kernel (kernels.cpp): the same bits from both; the second is there on x86-64, for processors that have it. */
+gr_emu_entry *gr_emu_entry_of_plain(gr_gpu_kernel kernel);
+gr_emu_entry *gr_emu_entry_of_fma(gr_gpu_kernel kernel);
+/* The faster one that this processor runs. */
 gr_emu_entry *gr_emu_entry_of(gr_gpu_kernel kernel);
 
 #ifdef __cplusplus

@@ -105,6 +105,24 @@ gr_status gr_gpu_run_repeat_back(gr_backend *b, const gr_op_call *c, gr_error *e
   return run_repeat(b, GR_GPU_repeat_back_f32, &x, &y, e);
 }
 
+/* ---- slices ---- */
+
+bool gr_gpu_admits_slice_back(const gr_op_call *c) { return admits(c); }
+gr_status gr_gpu_run_slice_back(gr_backend *b, const gr_op_call *c, gr_error *e)
+{
+  const gr_array *x = &c->in[0], *y = &c->out[0];
+  gk_slice_args args = { .blocks = gr_gpu_blocks(GR_GPU_slice_back_f32, y->ne[0]),
+                         .first = (uint32_t)((const struct gr_slice_params *)c->params)->first,
+                         .length = (uint32_t)x->ne[0] };
+  gr_gpu_shape(y, args.ne);
+  gr_gpu_strides(x, args.x_stride);
+  gr_gpu_strides(y, args.y_stride);
+  gr_gpu_launch l = gr_gpu_launch_make(GR_GPU_slice_back_f32, groups_of(y, args.blocks), &args, sizeof args);
+  gr_gpu_bind(&l, 0, x);
+  gr_gpu_bind(&l, 1, y);
+  return gr_gpu_submit(b, &l, e);
+}
+
 /* ---- gated units ---- */
 
 _Static_assert((int)GK_GLU_SWIGLU == (int)GR_GLU_SWIGLU && (int)GK_GLU_GEGLU == (int)GR_GLU_GEGLU &&

@@ -1,14 +1,7 @@
-/* Launches of ops that are told by integers: get_rows and its adjoint (ids), dropout (keys). */
+/* Launches of ops that are told by integers: get_rows and its adjoint, store_rows (ids), dropout (keys). */
 #include "backend/gpu/pack.h"
 #include "ops/dropout.h"
 #include "ops/params.h"
-
-static bool integers(const gr_array *a)
-{
-  bool whole = a->dtype == GR_I32;
-  for (int i = 0; i < GR_DIMS; i++) whole = whole && a->nb[i] >= 0 && a->nb[i] % (int64_t)sizeof(int32_t) == 0;
-  return whole;
-}
 
 static void id_strides(const gr_array *ids, int64_t stride[3])
 {
@@ -32,7 +25,7 @@ static bool admits_rows(const gr_op_call *c, gr_dtype dtype)
     return false;
   for (int i = 0; i < GR_DIMS; i++)
     if (table->nb[i] < 0 || table->ne[i] > INT32_MAX) return false;
-  return integers(&c->in[1]) && gr_gpu_plain_f32(&c->out[0]) && gr_gpu_launchable(&c->out[0]);
+  return gr_gpu_plain_i32(&c->in[1]) && gr_gpu_plain_f32(&c->out[0]) && gr_gpu_launchable(&c->out[0]);
 }
 
 static gr_status run_rows(gr_backend *b, gr_gpu_kernel k, const gr_op_call *c, gr_error *e)
@@ -65,7 +58,7 @@ static gr_status run_rows(gr_backend *b, gr_gpu_kernel k, const gr_op_call *c, g
 
 bool gr_gpu_admits_get_rows_back(const gr_op_call *c)
 {
-  return gr_gpu_plain_f32(&c->in[0]) && integers(&c->in[1]) && gr_gpu_plain_f32(&c->out[0]) && gr_gpu_launchable(&c->out[0]);
+  return gr_gpu_plain_f32(&c->in[0]) && gr_gpu_plain_i32(&c->in[1]) && gr_gpu_plain_f32(&c->out[0]) && gr_gpu_launchable(&c->out[0]);
 }
 
 gr_status gr_gpu_run_get_rows_back(gr_backend *b, const gr_op_call *c, gr_error *e)
@@ -85,11 +78,52 @@ gr_status gr_gpu_run_get_rows_back(gr_backend *b, const gr_op_call *c, gr_error 
   return gr_gpu_submit(b, &l, e);
 }
 
+/* ---- store_rows ---- */
+
+static bool admits_store(const gr_op_call *c, gr_dtype dtype)
+{
+  const gr_array *cache = &c->out[0], *x = &c->in[1];
+  int64_t element = (int64_t)gr_dtype_get(dtype)->block_bytes;
+  if (cache->dtype != dtype || cache->ne[2] > INT32_MAX) return false;
+  for (int i = 0; i < GR_DIMS; i++)
+    if (cache->nb[i] < 0 || cache->nb[i] % element) return false;
+  return gr_gpu_plain_f32(x) && gr_gpu_plain_i32(&c->in[2]) && gr_gpu_launchable(x);
+}
+
+/* What the cache holds elsewhere stays: its buffer counts as one with gaps. */
+static gr_status run_store(gr_backend *b, gr_gpu_kernel k, const gr_op_call *c, gr_error *e)
+{
+  const gr_array *cache = &c->out[0], *x = &c->in[1], *ids = &c->in[2];
+  int64_t element = (int64_t)gr_dtype_get(cache->dtype)->block_bytes;
+  gk_store_args args = { .id_stride = ids->nb[0] / (int64_t)sizeof(int32_t),
+                         .rows = (uint32_t)cache->ne[2],
+                         .blocks = gr_gpu_blocks(k, x->ne[0]) };
+  gr_gpu_shape(x, args.ne);
+  gr_gpu_strides(x, args.x_stride);
+  for (int i = 0; i < 3; i++) args.cache_stride[i] = cache->nb[i] / element;
+  gr_gpu_launch l = gr_gpu_launch_make(k, args.blocks * (uint64_t)gr_array_rows(x), &args, sizeof args);
+  gr_gpu_bind(&l, 0, x);
+  gr_gpu_bind(&l, 1, ids);
+  gr_gpu_bind(&l, 2, cache);
+  l.buffer[2].gaps = true;
+  return gr_gpu_submit(b, &l, e);
+}
+
+#define STORE(format, dtype)                                                                                                               \
+  bool gr_gpu_admits_store_rows_##format(const gr_op_call *c) { return admits_store(c, GR_##dtype); }                                      \
+  gr_status gr_gpu_run_store_rows_##format(gr_backend *b, const gr_op_call *c, gr_error *e)                                                \
+  {                                                                                                                                        \
+    return run_store(b, GR_GPU_store_rows_##format, c, e);                                                                                 \
+  }
+STORE(f32, F32)
+STORE(f16, F16)
+STORE(bf16, BF16)
+
 /* ---- dropout ---- */
 
 bool gr_gpu_admits_dropout(const gr_op_call *c)
 {
-  return gr_gpu_plain_f32(&c->in[0]) && integers(&c->in[1]) && integers(&c->in[2]) && gr_gpu_plain_f32(&c->out[0]) &&
+  return gr_gpu_plain_f32(&c->in[0]) && gr_gpu_plain_i32(&c->in[1]) && gr_gpu_plain_i32(&c->in[2]) && gr_gpu_plain_f32(&c->out[0]) &&
          gr_gpu_launchable(&c->out[0]);
 }
 

@@ -15,7 +15,11 @@ typedef struct gr_gpu {
 #define GR_GPU_ROW(op, name, id)                                                                                                           \
   bool gr_gpu_admits_##id(const gr_op_call *call);                                                                                         \
   gr_status gr_gpu_run_##id(gr_backend *b, const gr_op_call *call, gr_error *e);
+#define GR_GPU_ROW_SCRATCH(op, name, id)                                                                                                   \
+  GR_GPU_ROW(op, name, id)                                                                                                                 \
+  size_t gr_gpu_scratch_##id(const gr_op_call *call, int threads);
 #include "backend/gpu/rows.def"
+#undef GR_GPU_ROW_SCRATCH
 #undef GR_GPU_ROW
 
 #endif

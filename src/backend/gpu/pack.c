@@ -10,6 +10,13 @@ bool gr_gpu_plain_f32(const gr_array *a)
   return true;
 }
 
+bool gr_gpu_plain_i32(const gr_array *a)
+{
+  bool whole = a->dtype == GR_I32;
+  for (int i = 0; i < GR_DIMS; i++) whole = whole && a->nb[i] >= 0 && a->nb[i] % (int64_t)sizeof(int32_t) == 0;
+  return whole;
+}
+
 /* The most groups that a launch may have everywhere. */
 static const int64_t groups_max = INT32_MAX;
 

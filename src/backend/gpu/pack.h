@@ -12,6 +12,9 @@ bool gr_gpu_launchable(const gr_array *a);
  * the others repeat to it; what they address stays the same. */
 void gr_gpu_collapse(gr_array *const *array, int n);
 
+/* I32 with strides of whole elements. */
+bool gr_gpu_plain_i32(const gr_array *a);
+
 void gr_gpu_shape(const gr_array *a, uint32_t ne[GR_DIMS]);
 void gr_gpu_strides(const gr_array *a, int64_t stride[GR_DIMS]); /* in elements of F32 */
 void gr_gpu_bind(gr_gpu_launch *l, int i, const gr_array *a);    /* buffer i is all that a reaches */

@@ -5,8 +5,8 @@
  *   gk_tid, gk_group, gk_size, gk_lanes   index in the group, index of the group, threads of a group, threads of a lane group
  *   gk_barrier                            every thread of the group arrives, and sees what the others wrote
  *   gk_lane_sum(t, v)                     sum of v over the lane group, the same bits in each of its threads
- * and the arithmetic whose spelling differs: gk_fma (one rounding; nothing else is ever contracted), gk_sqrt, gk_exp, gk_tanh,
- * gk_fabs, gk_bits_float (the float with these bits). What follows the dialect here is common to all. */
+ * and the arithmetic whose spelling differs: gk_fma (one rounding; nothing else is ever contracted), gk_sqrt, gk_exp, gk_log,
+ * gk_tanh, gk_bits_float (the float with these bits), gk_float_bits (its inverse). What follows the dialect here is common to all. */
 #ifndef GK_GK_H
 #define GK_GK_H
 

@@ -38,6 +38,8 @@ GK_FN float gk_fma(float a, float b, float c) { return fmaf(a, b, c); }
 GK_FN float gk_sqrt(float x) { return sqrtf(x); }
 GK_FN float gk_exp(float x) { return expf(x); }
 GK_FN float gk_tanh(float x) { return tanhf(x); }
+GK_FN float gk_log(float x) { return logf(x); }
 GK_FN float gk_bits_float(uint32_t bits) { return __uint_as_float(bits); }
+GK_FN uint32_t gk_float_bits(float f) { return __float_as_uint(f); }
 
 #endif

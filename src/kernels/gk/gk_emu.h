@@ -30,11 +30,18 @@ GK_FN float gk_fma(float a, float b, float c) { return fmaf(a, b, c); }
 GK_FN float gk_sqrt(float x) { return sqrtf(x); }
 GK_FN float gk_exp(float x) { return expf(x); }
 GK_FN float gk_tanh(float x) { return tanhf(x); }
+GK_FN float gk_log(float x) { return logf(x); }
 GK_FN float gk_bits_float(uint32_t bits)
 {
   float f;
   memcpy(&f, &bits, sizeof f);
   return f;
+}
+GK_FN uint32_t gk_float_bits(float f)
+{
+  uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  return bits;
 }
 
 #endif

@@ -31,11 +31,18 @@ GK_FN float gk_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); 
 GK_FN float gk_sqrt(float x) { return __builtin_sqrtf(x); }
 GK_FN float gk_exp(float x) { return __builtin_expf(x); }
 GK_FN float gk_tanh(float x) { return __builtin_tanhf(x); }
+GK_FN float gk_log(float x) { return __builtin_logf(x); }
 GK_FN float gk_bits_float(uint32_t bits)
 {
   float f = 0.0f;
   __builtin_memcpy(&f, &bits, sizeof f);
   return f;
+}
+GK_FN uint32_t gk_float_bits(float f)
+{
+  uint32_t bits = 0;
+  __builtin_memcpy(&bits, &f, sizeof bits);
+  return bits;
 }
 
 /* Not in Metal's C++, or not in its device code; `static` only as GK_FN and GK_SHARED write it, `long` only as int64_t does. */

@@ -39,6 +39,8 @@ GK_FN float gk_fma(float a, float b, float c) { return fma(a, b, c); }
 GK_FN float gk_sqrt(float x) { return precise::sqrt(x); }
 GK_FN float gk_exp(float x) { return precise::exp(x); }
 GK_FN float gk_tanh(float x) { return precise::tanh(x); }
+GK_FN float gk_log(float x) { return precise::log(x); }
 GK_FN float gk_bits_float(uint32_t bits) { return as_type<float>(bits); }
+GK_FN uint32_t gk_float_bits(float f) { return as_type<uint32_t>(f); }
 
 #endif

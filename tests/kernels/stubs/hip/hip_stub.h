@@ -16,5 +16,7 @@ __device__ float __shfl_xor(float v, int mask);
 __device__ float fmaf(float, float, float);
 __device__ float sqrtf(float);
 __device__ float expf(float);
+__device__ float logf(float);
 __device__ float tanhf(float);
 __device__ float __uint_as_float(unsigned);
+__device__ unsigned __float_as_uint(float);
