@@ -1,5 +1,7 @@
 /* Every kernel, for compilers that take them as one text. tools/lint-kernels holds this list to the files that are here. */
 #include "kernels/add.gk.h"
+#include "kernels/attention.gk.h"
+#include "kernels/attention_back.gk.h"
 #include "kernels/combine.gk.h"
 #include "kernels/combine_back.gk.h"
 #include "kernels/cont.gk.h"
@@ -9,6 +11,8 @@
 #include "kernels/glu.gk.h"
 #include "kernels/glu_back.gk.h"
 #include "kernels/group_experts.gk.h"
+#include "kernels/head_loss.gk.h"
+#include "kernels/head_loss_back.gk.h"
 #include "kernels/matmul.gk.h"
 #include "kernels/matmul_id.gk.h"
 #include "kernels/matmul_id_back.gk.h"

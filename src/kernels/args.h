@@ -169,4 +169,27 @@ typedef struct gk_slots_args {
 } gk_slots_args;
 GK_ARGS_SIZE(gk_slots_args, 32);
 
+/* Head and loss: logits of tokens (w.n of them) by rows of the head (w.m) from w.k, and by an adapter's B (b.k its rank, 0: none). chunk:
+ * tiles of rows that a group goes through; first: the head's row that row 0 here is. */
+typedef struct gk_head_args {
+  gk_product_args w, b;
+  int64_t label_stride, bias_stride;
+  uint32_t chunk, chunks, first, vocab;
+  int32_t biased;
+  float scale, softcap;
+  uint32_t pad;
+} gk_head_args;
+GK_ARGS_SIZE(gk_head_args, 176);
+
+/* Attention of n queries, `heads` heads of `length` channels, over m keys of kv_heads, with values of `width`: struct gr_attention_params.
+ * Strides by channel, head and vector; index_stride: of pos_q, seg_q, pos_k, seg_k. What is written, and the result that backward reads, is
+ * contiguous. */
+typedef struct gk_attention_args {
+  int64_t q_stride[3], k_stride[3], v_stride[3], dout_stride[3], index_stride[4], lse_stride[2], sink_stride;
+  uint32_t n, m, heads, kv_heads, length, width;
+  int32_t window, sinks;
+  float scale, softcap;
+} gk_attention_args;
+GK_ARGS_SIZE(gk_attention_args, 192);
+
 #endif

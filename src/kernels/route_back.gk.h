@@ -27,13 +27,13 @@ GK_FN void gk_route_selected(gk_thread t, const GK_CONST_AS gk_route_args &a, co
   gk_barrier(t);
 }
 
-/* The gradient ds of slot i's gate. divisor: what the chosen gates were divided by; constant: it passes no gradient. */
+/* The gradient ds of slot i's gate. divisor: what the chosen gates were divided by; fixed: it passes no gradient. */
 GK_FN float gk_route_slope(const GK_CONST_AS gk_route_args &a, const GK_GLOBAL int32_t *ids, const GK_GLOBAL float *dw,
-                           const GK_SHARED_AS float *gate, uint32_t i, float divisor, bool constant)
+                           const GK_SHARED_AS float *gate, uint32_t i, float divisor, bool fixed)
 {
   const float mine = dw[i * a.w_stride[0]];
-  float slope = constant || GK_MUTANT(emu_route_back_no_renormalise) ? mine : 0.0f;
-  for (uint32_t j = 0; j < a.used && !constant && !GK_MUTANT(emu_route_back_no_renormalise); j++) {
+  float slope = fixed || GK_MUTANT(emu_route_back_no_renormalise) ? mine : 0.0f;
+  for (uint32_t j = 0; j < a.used && !fixed && !GK_MUTANT(emu_route_back_no_renormalise); j++) {
     const int32_t id = ids[j * a.id_stride[0]];
     if (gk_route_is(a, id)) slope = gk_fma(gate[id] / divisor, mine - dw[j * a.w_stride[0]], slope);
   }
@@ -52,7 +52,7 @@ GK_FN float gk_route_rest(gk_thread t, const GK_CONST_AS gk_route_args &a, const
   return rest;
 }
 
-/* Where the divisor is constant, softmax gives ds_x - sum of g_j ds_j; as the gates sum to 1, that is rest ds_x + sum of g_j (ds_x - ds_j).
+/* Where the divisor is fixed, softmax gives ds_x - sum of g_j ds_j; as the gates sum to 1, that is rest ds_x + sum of g_j (ds_x - ds_j).
  */
 GK_FN float gk_route_softmax_slope(const GK_CONST_AS gk_route_args &a, const GK_GLOBAL int32_t *ids, const GK_SHARED_AS float *gate,
                                    const GK_SHARED_AS float *ds, uint32_t x, float rest)
@@ -79,18 +79,18 @@ GK_KERNEL(route_back_f32, gk_route_args, const GK_GLOBAL float *logits, const GK
   else gk_route_gates(t, a, l, gate, room);
   float total = 0.0f;
   for (uint32_t i = 0; i < a.used; i++) total += gk_route_is(a, chosen[i * a.id_stride[0]]) ? gate[chosen[i * a.id_stride[0]]] : 0.0f;
-  const bool constant = !a.renormalise || total < a.clamp;
-  const float divisor = !a.renormalise ? 1.0f : constant ? a.clamp : total;
+  const bool fixed = !a.renormalise || total < a.clamp;
+  const float divisor = !a.renormalise ? 1.0f : fixed ? a.clamp : total;
   for (uint32_t x = gk_tid(t); x < a.experts; x += gk_size(t)) ds[x] = 0.0f;
   gk_barrier(t);
   if (gk_tid(t) < a.used && gk_route_is(a, chosen[gk_tid(t) * a.id_stride[0]]))
-    ds[chosen[gk_tid(t) * a.id_stride[0]]] = gk_route_slope(a, chosen, dw, gate, gk_tid(t), divisor, constant);
+    ds[chosen[gk_tid(t) * a.id_stride[0]]] = gk_route_slope(a, chosen, dw, gate, gk_tid(t), divisor, fixed);
   gk_barrier(t);
   const float rest = gk_group_sum(t, gk_route_rest(t, a, chosen, gate), room);
   for (uint32_t x = gk_tid(t); x < a.experts; x += gk_size(t)) {
     float slope = ds[x];
     if (a.gating == GK_GATE_SIGMOID) slope *= gk_gate_sigmoid(-l[x * a.logit_stride[0]]);
-    else if (constant) slope = gk_route_softmax_slope(a, chosen, gate, ds, x, rest);
+    else if (fixed) slope = gk_route_softmax_slope(a, chosen, gate, ds, x, rest);
     dlogits[x * a.y_stride[0] + token * a.y_stride[1]] = gate[x] * slope;
   }
 }

@@ -161,11 +161,15 @@ check "and describes the file all the same" grep -q '^model: ' out
 refused "with --json too" 1 "holds NaN or infinity" inspect nan.gguf --json
 check "in its notes" grep -q '"notes":\[".*holds NaN' out
 train -o emu.gguf -b emu
-check "train says what the wanted backend has no kernel for" grep -qE '^note +[0-9]+ of [0-9]+ launches of a step have no kernel on emu and run on cpu: ([a-z_]+ [0-9]+, )*[a-z_]+ [0-9]+$' err
+check "a training step leaves no node to the CPU on the emulated GPU" sh -c "! grep -q 'no kernel' err"
 echo '1 2 3 4' >ids
-for command in "generate -p x -n 1" "chat -p x -n 1" "eval -d data.jsonl" "eval --ids ids"; do
+for command in "eval -d data.jsonl" "eval --ids ids"; do
   "$graft" $command -m "$model" -b emu >out 2>err </dev/null
-  check "and so does $command" grep -qE '^note     [0-9]+ of [0-9]+ launches of a run have no kernel on emu and run on cpu: ([a-z_]+ [0-9]+, )*[a-z_]+ [0-9]+$' err
+  check "nor does $command" sh -c "! grep -q 'no kernel' err"
+done
+for command in "generate -p x -n 1" "chat -p x -n 1"; do
+  "$graft" $command -m "$model" -b emu >out 2>err </dev/null
+  check "$command says what the wanted backend has no kernel for: caches stay on the host" grep -qE '^note     [0-9]+ of [0-9]+ launches of a run have no kernel on emu and run on cpu: ([a-z_]+ [0-9]+, )*[a-z_]+ [0-9]+$' err
   "$graft" $command -m "$model" >out 2>err </dev/null
   check "which says nothing where there is nothing" sh -c "! grep -q 'no kernel' err"
 done
