@@ -17,6 +17,7 @@
 #include "kernels/matmul_id.gk.h"
 #include "kernels/matmul_id_back.gk.h"
 #include "kernels/mul.gk.h"
+#include "kernels/norm_back_add.gk.h"
 #include "kernels/out_prod.gk.h"
 #include "kernels/out_prod_id.gk.h"
 #include "kernels/repeat.gk.h"

@@ -192,4 +192,13 @@ typedef struct gk_attention_args {
 } gk_attention_args;
 GK_ARGS_SIZE(gk_attention_args, 192);
 
+/* The gradient d through a norm and its weights w, on top of g. */
+typedef struct gk_norm_add_args {
+  int64_t g_stride[4], x_stride[4], d_stride[4], y_stride[4], w_stride;
+  uint32_t ne[4];
+  float eps;
+  uint32_t pad;
+} gk_norm_add_args;
+GK_ARGS_SIZE(gk_norm_add_args, 160);
+
 #endif

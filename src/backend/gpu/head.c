@@ -53,19 +53,6 @@ static gr_status product(gr_backend *backend, gr_gpu_kernel kernel, const gr_arr
   return gr_gpu_submit(backend, &l, e);
 }
 
-/* y = s x, element by element; y may be x. */
-static gr_status copy(gr_backend *b, const gr_array *from, float s, const gr_array *to, gr_error *e)
-{
-  gk_unary_args args = { .blocks = gr_gpu_blocks(GR_GPU_scale_f32, to->ne[0]), .s = s };
-  gr_gpu_shape(to, args.ne);
-  gr_gpu_strides(from, args.x_stride);
-  gr_gpu_strides(to, args.y_stride);
-  gr_gpu_launch l = gr_gpu_launch_make(GR_GPU_scale_f32, args.blocks * (uint64_t)gr_array_rows(to), &args, sizeof args);
-  gr_gpu_bind(&l, 0, from);
-  gr_gpu_bind(&l, 1, to);
-  return gr_gpu_submit(b, &l, e);
-}
-
 static int64_t rank_of(const gr_op_call *c, gr_head_at at) { return gr_head_has(c, at.a) ? c->in[at.a].ne[1] : 0; }
 
 /* u [rank,n] = lora_scale A h. */
@@ -73,7 +60,7 @@ static gr_status adapt(gr_backend *b, const gr_op_call *c, gr_head_at at, const 
 {
   if (!u->ne[0]) return GR_OK;
   GR_TRY(product(b, GR_GPU_matmul_f32_f32, &c->in[at.a], &c->in[GR_HEAD_H], true, false, false, u, e));
-  return copy(b, u, ((const struct gr_head_params *)c->params)->lora_scale, u, e);
+  return gr_gpu_scale(b, u, ((const struct gr_head_params *)c->params)->lora_scale, u, e);
 }
 
 /* Of rows first to first + count of the head. */
@@ -206,8 +193,8 @@ static gr_status run_back(gr_backend *b, const back_kernels *k, const gr_op_call
   gr_array u = plain(room, rank, n), q = plain(room + rank * n, rank, n), stats = plain(room + 2 * rank * n, n, 2);
   gr_array lse = rows_of(&stats, 0, 1), dnll = rows_of(&stats, 1, 1);
   GR_TRY(adapt(b, c, at, &u, e));
-  GR_TRY(copy(b, &c->in[GR_HEAD_BACK_LSE], 1, &lse, e));
-  GR_TRY(copy(b, &c->in[GR_HEAD_BACK_DNLL], 1, &dnll, e));
+  GR_TRY(gr_gpu_scale(b, &c->in[GR_HEAD_BACK_LSE], 1, &lse, e));
+  GR_TRY(gr_gpu_scale(b, &c->in[GR_HEAD_BACK_DNLL], 1, &dnll, e));
   for (int64_t first = 0; first < vocab; first += CHUNK_ROWS) {
     int64_t rows = rows_at_once(vocab - first);
     gr_array g = plain(kept, rows, n);
@@ -221,9 +208,51 @@ static gr_status run_back(gr_backend *b, const back_kernels *k, const gr_op_call
     GR_TRY(back_chunk(b, k, c, first, &g, &u, &q, e));
   }
   if (!rank) return GR_OK;
-  GR_TRY(copy(b, &q, p->lora_scale, &q, e));
+  GR_TRY(gr_gpu_scale(b, &q, p->lora_scale, &q, e));
   GR_TRY(product(b, GR_GPU_out_prod_add_f32_f32, &c->in[at.a], &q, true, true, true, &c->out[0], e));
   return product(b, GR_GPU_out_prod_f32_f32, h, &q, false, true, false, &c->out[1], e);
+}
+
+/* ---- both at once: the two nodes, one after the other ---- */
+
+enum { BOTH_DNLL = 3, BOTH_BIAS = 4 };
+
+/* The calls of which head_loss_dh is made; lse is kept in front of their scratch. */
+static void take_apart(const gr_op_call *c, gr_op_call *forward, gr_op_call *back)
+{
+  int64_t n = c->in[GR_HEAD_H].ne[1], kept = (n + 15) / 16 * 16;
+  float *room = c->scratch;
+  gr_array lse = plain(room, n, 1);
+  *forward = (gr_op_call){ .op = GR_OP_head_loss, .params = c->params, .n_in = 4, .n_out = 2, .out = { c->out[0], lse } };
+  *back = (gr_op_call){ .op = GR_OP_head_loss_back, .params = c->params, .n_in = 6, .n_out = 1, .out = { c->out[1] } };
+  for (int i = GR_HEAD_W; i <= GR_HEAD_LABELS; i++) forward->in[i] = back->in[i] = c->in[i];
+  if (c->n_in > BOTH_BIAS) forward->in[gr_head_forward_at.bias] = back->in[gr_head_back_at.bias] = c->in[BOTH_BIAS];
+  back->in[GR_HEAD_BACK_LSE] = lse;
+  back->in[GR_HEAD_BACK_DNLL] = c->in[BOTH_DNLL];
+  forward->scratch = back->scratch = room ? room + kept : NULL;
+}
+
+static bool admits_both(const gr_op_call *c, gr_dtype dtype)
+{
+  gr_op_call forward, back;
+  take_apart(c, &forward, &back);
+  return gr_gpu_plain_f32(&c->in[BOTH_DNLL]) && admits(&forward, gr_head_forward_at, dtype) && admits(&back, gr_head_back_at, dtype);
+}
+
+static size_t both_scratch(const gr_op_call *c)
+{
+  gr_op_call forward, back;
+  take_apart(c, &forward, &back);
+  size_t first = forward_scratch(&forward), second = back_scratch(&back);
+  return (size_t)((c->in[GR_HEAD_H].ne[1] + 15) / 16 * 16) * sizeof(float) + (first > second ? first : second);
+}
+
+static gr_status run_both(gr_backend *b, gr_gpu_kernel forward_kernel, const back_kernels *k, const gr_op_call *c, gr_error *e)
+{
+  gr_op_call forward, back;
+  take_apart(c, &forward, &back);
+  GR_TRY(run(b, forward_kernel, &forward, e));
+  return run_back(b, k, &back, e);
 }
 
 #define GK_FORMAT(format, dtype)                                                                                                           \
@@ -248,6 +277,18 @@ static gr_status run_back(gr_backend *b, const back_kernels *k, const gr_op_call
     static const back_kernels k = { GR_GPU_head_loss_back_##format##_f32, GR_GPU_out_prod_##format##_f32,                                  \
                                     GR_GPU_out_prod_add_##format##_f32 };                                                                  \
     return run_back(b, &k, c, e);                                                                                                          \
+  }                                                                                                                                        \
+  bool gr_gpu_admits_head_loss_dh_##format(const gr_op_call *c) { return admits_both(c, GR_##dtype); }                                     \
+  size_t gr_gpu_scratch_head_loss_dh_##format(const gr_op_call *c, int threads)                                                            \
+  {                                                                                                                                        \
+    (void)threads;                                                                                                                         \
+    return both_scratch(c);                                                                                                                \
+  }                                                                                                                                        \
+  gr_status gr_gpu_run_head_loss_dh_##format(gr_backend *b, const gr_op_call *c, gr_error *e)                                              \
+  {                                                                                                                                        \
+    static const back_kernels k = { GR_GPU_head_loss_back_##format##_f32, GR_GPU_out_prod_##format##_f32,                                  \
+                                    GR_GPU_out_prod_add_##format##_f32 };                                                                  \
+    return run_both(b, GR_GPU_head_loss_##format##_f32, &k, c, e);                                                                         \
   }
 #include "kernels/formats.def"
 #undef GK_FORMAT

@@ -97,3 +97,15 @@ gr_status gr_gpu_submit(gr_backend *b, const gr_gpu_launch *l, gr_error *e)
   gr_gpu *gpu = (gr_gpu *)b;
   return l->groups ? gpu->launch(gpu, l, e) : GR_OK;
 }
+
+gr_status gr_gpu_scale(gr_backend *b, const gr_array *x, float s, const gr_array *y, gr_error *e)
+{
+  gk_unary_args args = { .blocks = gr_gpu_blocks(GR_GPU_scale_f32, y->ne[0]), .s = s };
+  gr_gpu_shape(y, args.ne);
+  gr_gpu_strides(x, args.x_stride);
+  gr_gpu_strides(y, args.y_stride);
+  gr_gpu_launch l = gr_gpu_launch_make(GR_GPU_scale_f32, args.blocks * (uint64_t)gr_array_rows(y), &args, sizeof args);
+  gr_gpu_bind(&l, 0, x);
+  gr_gpu_bind(&l, 1, y);
+  return gr_gpu_submit(b, &l, e);
+}

@@ -24,6 +24,9 @@ gr_gpu_launch gr_gpu_launch_make(gr_gpu_kernel k, uint64_t groups, const void *a
 /* Puts it into b's queue; nothing when it has no group. */
 gr_status gr_gpu_submit(gr_backend *b, const gr_gpu_launch *l, gr_error *e);
 
+/* y = s x, of one shape; y may be x. */
+gr_status gr_gpu_scale(gr_backend *b, const gr_array *x, float s, const gr_array *y, gr_error *e);
+
 /* Groups of one row, one thread an element. */
 static inline uint32_t gr_gpu_blocks(gr_gpu_kernel k, int64_t elements)
 {

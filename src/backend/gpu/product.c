@@ -1,5 +1,7 @@
 /* Launches of the dense products. matmul: y [m,n] = W x, W [k,m], x [k,n]. out_prod: y [m,n], a [m,k], b [n,k]. */
 #include "backend/gpu/pack.h"
+#include "base/mutant.h"
+#include "ops/params.h"
 
 enum { TILE = 32 }; /* gk/product.h's */
 
@@ -40,6 +42,38 @@ static gr_status run(gr_backend *backend, gr_gpu_kernel k, const gr_op_call *c, 
   return gr_gpu_submit(backend, &l, e);
 }
 
+/* ---- a linear and its adapter: three products, the last on top of the first ---- */
+
+enum { LORA_W, LORA_X, LORA_A, LORA_B };
+
+typedef struct lora_calls {
+  gr_op_call base, low, up;
+} lora_calls;
+
+static lora_calls lora_parts(const gr_op_call *c)
+{
+  const gr_array *y = &c->out[0], *h = &c->out[1];
+  return (lora_calls){ .base = { .n_in = 2, .n_out = 1, .in = { c->in[LORA_W], c->in[LORA_X] }, .out = { *y } },
+                       .low = { .n_in = 2, .n_out = 1, .in = { c->in[LORA_A], c->in[LORA_X] }, .out = { *h } },
+                       .up = { .n_in = 3, .n_out = 1, .in = { *y, c->in[LORA_B], *h }, .out = { *y } } };
+}
+
+static bool admits_lora(const gr_op_call *c, gr_dtype dtype)
+{
+  lora_calls parts = lora_parts(c);
+  return admits(&parts.base, dtype, false) && admits(&parts.low, GR_F32, false) && admits(&parts.up, GR_F32, true);
+}
+
+static gr_status run_lora(gr_backend *b, gr_gpu_kernel k, const gr_op_call *c, gr_error *e)
+{
+  lora_calls parts = lora_parts(c);
+  float s = GR_MUTANT(emu_matmul_lora_no_scale) ? 1 : ((const struct gr_scale_params *)c->params)->s;
+  GR_TRY(run(b, GR_GPU_matmul_f32_f32, &parts.low, false, false, e));
+  GR_TRY(gr_gpu_scale(b, &c->out[1], s, &c->out[1], e));
+  GR_TRY(run(b, k, &parts.base, false, false, e));
+  return run(b, GR_GPU_matmul_add_f32_f32, &parts.up, false, true, e);
+}
+
 #define ROW(op, format, dtype, transposed, add)                                                                                            \
   bool gr_gpu_admits_##op##_##format(const gr_op_call *c) { return admits(c, GR_##dtype, add); }                                           \
   gr_status gr_gpu_run_##op##_##format(gr_backend *b, const gr_op_call *c, gr_error *e)                                                    \
@@ -48,6 +82,11 @@ static gr_status run(gr_backend *backend, gr_gpu_kernel k, const gr_op_call *c, 
   }
 #define GK_FORMAT(format, dtype)                                                                                                           \
   ROW(matmul, format, dtype, false, false)                                                                                                 \
+  bool gr_gpu_admits_matmul_lora_##format(const gr_op_call *c) { return admits_lora(c, GR_##dtype); }                                      \
+  gr_status gr_gpu_run_matmul_lora_##format(gr_backend *b, const gr_op_call *c, gr_error *e)                                               \
+  {                                                                                                                                        \
+    return run_lora(b, GR_GPU_matmul_##format##_f32, c, e);                                                                                \
+  }                                                                                                                                        \
   ROW(matmul_add, format, dtype, false, true)                                                                                              \
   ROW(out_prod, format, dtype, true, false)                                                                                                \
   ROW(out_prod_add, format, dtype, true, true)

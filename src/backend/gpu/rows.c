@@ -39,6 +39,28 @@ gr_status gr_gpu_run_rms_norm_back(gr_backend *b, const gr_op_call *c, gr_error 
   return run_norm(b, GR_GPU_rms_norm_back_f32, c, &c->in[1], e);
 }
 
+bool gr_gpu_admits_norm_back_add(const gr_op_call *c)
+{
+  for (int i = 0; i < c->n_in; i++)
+    if (!gr_gpu_plain_f32(&c->in[i])) return false;
+  return gr_gpu_plain_f32(&c->out[0]) && gr_array_rows_dense(&c->out[0]) && gr_gpu_launchable(&c->out[0]);
+}
+
+gr_status gr_gpu_run_norm_back_add(gr_backend *b, const gr_op_call *c, gr_error *e)
+{
+  const gr_array *y = &c->out[0];
+  gk_norm_add_args args = { .w_stride = c->in[3].nb[0] / (int64_t)sizeof(float), .eps = ((const struct gr_norm_params *)c->params)->eps };
+  gr_gpu_shape(y, args.ne);
+  gr_gpu_strides(&c->in[0], args.g_stride);
+  gr_gpu_strides(&c->in[1], args.x_stride);
+  gr_gpu_strides(&c->in[2], args.d_stride);
+  gr_gpu_strides(y, args.y_stride);
+  gr_gpu_launch l = gr_gpu_launch_make(GR_GPU_norm_back_add_f32, y->ne[0] ? (uint64_t)gr_array_rows(y) : 0, &args, sizeof args);
+  for (int i = 0; i < 4; i++) gr_gpu_bind(&l, i, &c->in[i]);
+  gr_gpu_bind(&l, 4, y);
+  return gr_gpu_submit(b, &l, e);
+}
+
 bool gr_gpu_admits_rope(const gr_op_call *c)
 {
   for (int i = 0; i < 3; i++)
