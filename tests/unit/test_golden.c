@@ -5,8 +5,8 @@
 static const char *const models[] = { GOLDEN_DENSE, GOLDEN_EXPERTS };
 enum { MODELS = sizeof models / sizeof *models };
 
-/* From both sides: the worst honest errors, of the CPU's rows over all of these models, are 8.8e-6 and 5.8e-5; the least of a real defect (a
- * gradient staged through half, `ops mutants`' matmul_id_back_half and out_prod_half) are 1.7e-3 and 1.4e-2. */
+/* From both sides: the worst honest errors, of the CPU's rows over all of these models, are 8.8e-6 and 5.8e-5; the least of a real defect
+ * (a gradient staged through half, `ops mutants`' matmul_id_back_half and out_prod_half) are 1.7e-3 and 1.4e-2. */
 static const golden_diff allowed = { 1e-4, 1e-3 };
 
 /* Of one backend: the largest errors seen, where, and what was wrong first. */
