@@ -58,8 +58,7 @@ static void fit(gr_case *c, const gr_experts_shape *x)
 
 static void cases(gr_case_sink *s)
 {
-  /* Seen: one element made of three terms that nearly cancel. */
-  s->tolerance = (gr_tolerance){ .norm = 2e-5, .max = 1e-4, .seen = 1.5e-5, .defect = 4e-5 };
+  s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 4.1e-6, .defect = 4e-5 };
   s->slice = gr_experts_slice_stack;
   gr_experts_cases(s, fit, false);
   gr_experts_perf(s, fit, false);
