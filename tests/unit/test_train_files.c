@@ -310,7 +310,7 @@ static void sizes_are_read_as_people_write_them(void **state)
   static const struct {
     const char *text;
     size_t bytes;
-  } good[] = { { "123", 123 },
+  } good[] = { { "123456789", 123456789 },
                { "900M", (size_t)900 << 20 },
                { "6G", (size_t)6 << 30 },
                { "6GiB", (size_t)6 << 30 },
@@ -318,7 +318,7 @@ static void sizes_are_read_as_people_write_them(void **state)
                { "2kB", 2048 },
                { "64B", 64 },
                { "1T", (size_t)1 << 40 } };
-  static const char *const bad[] = { "", "G", "0", "-1G", "1X", "1GG", "1 G x", "nan", "12MiBs" };
+  static const char *const bad[] = { "", "G", "0", "-1G", "1X", "1GG", "1 G x", "nan", "12MiBs", "6", "123" };
   gr_error e = { 0 };
   size_t bytes;
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
