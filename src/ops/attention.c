@@ -182,6 +182,13 @@ static void cases(gr_case_sink *s)
 {
   for (int i = 0; i < 32; i++) shared_case(s, i);
   refusals(s);
+  static const gr_attention_case one = { 64, 64, 6, 2, 1, 1100, .params = { 0.125f, 0, 0 } };
+  gr_case single = { .name = "one token over a long cache",
+                     .flags = GR_CASE_NO_GRAD,
+                     .params = &one.params,
+                     .tolerance = gr_attention_case_tolerance(&one, 0) };
+  gr_attention_case_perf(&single, &one);
+  gr_case_add(s, &single);
   static const gr_attention_case shapes[] = { { 64, 64, 9, 3, 512, 512, .params = { 0.125f, 0, 0 } },
                                               { 128, 128, 32, 8, 512, 512, .params = { 0.088f, 0, 0 } },
                                               { 128, 128, 8, 2, 2048, 2048, .params = { 0.088f, 0, 0 } },

@@ -189,6 +189,41 @@ static void attention_over_a_cache(void **state)
   check_attention(f, &in, (struct gr_attention_params){ .scale = 0.2f });
 }
 
+/* One query over several chunks of keys goes its own way, by pieces and columns: what it gives is what it gives among others. */
+static void single_query(fixture *f, int64_t dk, int64_t dv, int64_t from, bool sinks, struct gr_attention_params p)
+{
+  enum { KEYS = 1150, QUERIES = 40 };
+  static int32_t pos[KEYS], seg[KEYS];
+  for (int i = 0; i < KEYS; i++) pos[i] = i < from ? i : i - (int32_t)from, seg[i] = i >= from;
+  struct gr_attention_inputs in = { .q = f32(f, dk, HEADS, QUERIES), .k = f32(f, dk, KV_HEADS, KEYS), .v = f32(f, dv, KV_HEADS, KEYS) },
+                             one;
+  in.pos_q = integers(f, pos + KEYS - QUERIES, QUERIES), in.seg_q = integers(f, seg + KEYS - QUERIES, QUERIES);
+  in.pos_k = integers(f, pos, KEYS), in.seg_k = integers(f, seg, KEYS);
+  if (sinks) in.sinks = f32(f, HEADS, 1, 1);
+  one = in;
+  one.q = slice(f, in.q, QUERIES - 1, 1), one.pos_q = integers(f, pos + KEYS - 1, 1), one.seg_q = integers(f, seg + KEYS - 1, 1);
+  gr_tensor *many = gr_attention(f->graph, &in, &p), *single = gr_attention(f->graph, &one, &p);
+  check(f, single, 5e-6);
+  for (int s = 0; s < SETS; s++) {
+    if (!f->backend[s]) continue;
+    gr_op_call all = call_of(many->node), alone = call_of(single->node);
+    run_cpu(f->backend[s], &all, f->pool[1]);
+    run_cpu(f->backend[s], &alone, f->pool[1]);
+    int64_t row = dv * HEADS, last = QUERIES - 1;
+    assert_memory_equal(alone.out[0].data, (float *)all.out[0].data + last * row, (size_t)row * sizeof(float));
+    assert_memory_equal(alone.out[1].data, (float *)all.out[1].data + last * HEADS, HEADS * sizeof(float));
+    free_call(&all), free_call(&alone);
+  }
+}
+
+static void a_single_query_has_the_bits_of_many(void **state)
+{
+  fixture *f = *state;
+  single_query(f, 64, 64, 0, false, (struct gr_attention_params){ .scale = 0.125f });
+  single_query(f, 40, 80, 77, true, (struct gr_attention_params){ .scale = 0.3f, .softcap = 5 });
+  single_query(f, 128, 16, 5, false, (struct gr_attention_params){ .scale = 0.2f, .window = 700 });
+}
+
 static void a_sample_alone_has_the_same_bits(void **state) { check_sample_alone(*state); }
 
 /* ---- head ---- */
@@ -290,6 +325,7 @@ int main(void)
     GRAPH_TEST(packed_weights_have_the_bits_of_their_floats),
     GRAPH_TEST(attention_kinds),
     GRAPH_TEST(attention_over_a_cache),
+    GRAPH_TEST(a_single_query_has_the_bits_of_many),
     GRAPH_TEST(a_sample_alone_has_the_same_bits),
     GRAPH_TEST(heads),
     cmocka_unit_test(functions_are_within_their_bounds),

@@ -209,7 +209,7 @@ static size_t lay_out(jobs *w, const gr_op_call *call, int threads, char *base)
   a->v_rows = direct ? rows_of(&a->v) : v_rows;
   a->k_blocks = direct ? NULL : blocks;
   w->scratch_floats = strip_floats(a);
-  w->scratch = take_floats(&t, w->scratch_floats * threads);
+  w->scratch = take_floats(&t, gr_max(w->scratch_floats * threads, gr_cpu_attention_one_floats(a, threads)));
   return t.at;
 }
 
@@ -284,6 +284,10 @@ static gr_status run(gr_backend *b, const gr_op_call *call, bool bf16)
   jobs w = begin(b, bf16);
   lay_out(&w, call, gr_pool_threads(call->pool), call->scratch);
   find_visible(call, w.visible);
+  if (gr_cpu_attention_is_one(&w.a)) {
+    gr_cpu_attention_one(&w.a, w.isa, call->pool, w.scratch);
+    return GR_OK;
+  }
   if (w.a.words) find_starts(&call->in[SEG_K], w.key_start);
   w.n_runs = find_runs(call, w.runs);
   int64_t wide = 2 * w.isa->lanes;

@@ -49,7 +49,24 @@ typedef struct gr_cpu_attention {
 /* Floats, or words, that n elements of a contraction take. */
 static inline int64_t gr_cpu_attention_words(const gr_cpu_attention *a, int64_t n) { return a->words ? (n + 1) / 2 : n; }
 
+/* A single query of all heads: scores [H][score_row] of the keys it sees; the largest of each piece of keys [piece][H], and up to the end
+ * of each chunk [chunk][H]; sums of exponentials [chunk][H] and of values [chunk][H][dv] of each chunk. */
+typedef struct gr_cpu_one {
+  gr_cpu_visible see;
+  float *q, *scores, *tops, *chunk_tops, *parts; /* q: [H][q_row], times scale */
+  int64_t q_row, score_row;
+  double *sums;
+} gr_cpu_one;
+
+/* Where the first piece or chunk of so many keys begins that holds a key that is seen. */
+static inline int64_t gr_cpu_one_first(const gr_cpu_one *o, int64_t keys)
+{
+  return o->see.start + (o->see.from - o->see.start) / keys * keys;
+}
+
 enum {
+  GR_CPU_PIECE_KEYS = 64,
+  GR_CPU_ONE_HEADS = 32,  /* the most heads of a group */
   GR_CPU_KEYS = 512,      /* keys of a chunk of attention: scores of one stay in cache */
   GR_CPU_BACK_KEYS = 256, /* the same for attention_back, which keeps two matrices of GR_CPU_BACK_ROWS columns */
   GR_CPU_BACK_ROWS = 128,

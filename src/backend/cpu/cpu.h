@@ -49,6 +49,11 @@ static inline bool gr_cpu_rounds(const gr_array *w)
   }                                                                                                                                        \
   bool gr_cpu_admits_bf16_##name(const gr_op_call *call) { return gr_cpu_rounds(&call->in[0]); }
 
+/* attention_one.c: whether the attention of a single query is computed there, floats of scratch for that, and computing it. */
+bool gr_cpu_attention_is_one(const gr_cpu_attention *a);
+int64_t gr_cpu_attention_one_floats(const gr_cpu_attention *a, int threads);
+void gr_cpu_attention_one(const gr_cpu_attention *a, const gr_cpu_isa *isa, gr_pool *pool, float *scratch);
+
 /* Rows (dimension 0) as dense floats, a piece at a time. */
 enum { GR_CPU_PIECE = 1024 };
 

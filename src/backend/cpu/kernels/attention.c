@@ -144,7 +144,7 @@ static vf exponentiate(const gr_cpu_attention *a, strip_state *s, int v, float *
   else find_top(s, v, inner, all_from, all_to, 0, false);
   find_top(s, v, scores + (all_to - from) * GR_COLS, all_to, to, cap, true);
   vf top = vif_less(vset(-INFINITY), s->top[v], s->top[v], vset(0)), shrink = vexp(before - top);
-  vdouble low = s->low[v] * vwiden_low(shrink), high = s->high[v] * vwiden_high(shrink);
+  vdouble low = { 0 }, high = { 0 };
 #if GR_WORDS
   float *words = scores;
   for (int64_t j = from; a->words && j < to; j += 2, scores += 2 * GR_COLS, words += GR_COLS) {
@@ -159,8 +159,8 @@ static vf exponentiate(const gr_cpu_attention *a, strip_state *s, int v, float *
     vstore(scores, a->rounds ? vround_bf16(p) : p);
     low += vwiden_low(p), high += vwiden_high(p);
   }
-  s->low[v] = low;
-  s->high[v] = high;
+  s->low[v] = s->low[v] * vwiden_low(shrink) + low;
+  s->high[v] = s->high[v] * vwiden_high(shrink) + high;
   return shrink;
 }
 
