@@ -118,12 +118,22 @@ GR_INLINE void multiply(bool bf16, bool both, int rows, int g, const thin *t, in
     keep(rows, t, sum);                                                                                                                    \
   }
 
+/* The generic set of arm64 takes super-blocks row by row, as below: gcc spends minutes on these kernels without NEON's own loads and
+ * conversions, and no arm64 is without NEON. */
+#if defined(__aarch64__) && !defined(GR_NEON)
+#define SUPER_BLOCKS 0
+#else
+#define SUPER_BLOCKS 1
+#endif
+
 THIN(q4_0)
 THIN(q4_1)
 THIN(q8_0)
+#if SUPER_BLOCKS
 THIN_K(q4_k, gr_head_k, gr_part_k, GR_Q4_K_PART)
 THIN_K(q5_k, gr_head_k, gr_part_k, GR_Q5_K_PART)
 THIN_K(q6_k, gr_head_q6, gr_part_q6, GR_Q6_K_PART)
+#endif
 
 /* ---- every other type: rows of floats, transposed in registers ---- */
 
@@ -159,13 +169,19 @@ typedef void square_fn(const thin *t, int g, const float *const src[GR_LANES], i
 
 /* ---- for each number of rows, in floats and pairs of bf16 ---- */
 
+#if SUPER_BLOCKS
+#define EACH_SUPER(R, variant, bf16)                                                                                                       \
+  static void q4_k_##variant##_##R(const thin *t) { q4_k_thin(bf16, R, t); }                                                               \
+  static void q5_k_##variant##_##R(const thin *t) { q5_k_thin(bf16, R, t); }                                                               \
+  static void q6_k_##variant##_##R(const thin *t) { q6_k_thin(bf16, R, t); }
+#else
+#define EACH_SUPER(R, variant, bf16)
+#endif
 #define EACH(R, variant, bf16)                                                                                                             \
   static void q4_0_##variant##_##R(const thin *t) { q4_0_thin(bf16, R, t); }                                                               \
   static void q4_1_##variant##_##R(const thin *t) { q4_1_thin(bf16, R, t); }                                                               \
   static void q8_0_##variant##_##R(const thin *t) { q8_0_thin(bf16, R, t); }                                                               \
-  static void q4_k_##variant##_##R(const thin *t) { q4_k_thin(bf16, R, t); }                                                               \
-  static void q5_k_##variant##_##R(const thin *t) { q5_k_thin(bf16, R, t); }                                                               \
-  static void q6_k_##variant##_##R(const thin *t) { q6_k_thin(bf16, R, t); }                                                               \
+  EACH_SUPER(R, variant, bf16)                                                                                                             \
   static void square_##variant##_##R(const thin *t, int g, const float *const src[GR_LANES], int64_t at, int64_t n)                        \
   {                                                                                                                                        \
     square(bf16, R, t, g, src, at, n);                                                                                                     \
@@ -183,10 +199,14 @@ _Static_assert(GR_CPU_THIN == 4, "one kernel for each number of rows");
   {                                                                                                                                        \
     name##_1, name##_2, name##_3, name##_4                                                                                                 \
   }
+#if SUPER_BLOCKS
+#define SUPER_TYPES(variant) , [GR_Q4_K] = ALL(q4_k_##variant), [GR_Q5_K] = ALL(q5_k_##variant), [GR_Q6_K] = ALL(q6_k_##variant)
+#else
+#define SUPER_TYPES(variant)
+#endif
 #define TYPES(variant)                                                                                                                     \
   {                                                                                                                                        \
-    [GR_Q4_0] = ALL(q4_0_##variant), [GR_Q4_1] = ALL(q4_1_##variant), [GR_Q8_0] = ALL(q8_0_##variant), [GR_Q4_K] = ALL(q4_k_##variant),    \
-    [GR_Q5_K] = ALL(q5_k_##variant), [GR_Q6_K] = ALL(q6_k_##variant)                                                                       \
+    [GR_Q4_0] = ALL(q4_0_##variant), [GR_Q4_1] = ALL(q4_1_##variant), [GR_Q8_0] = ALL(q8_0_##variant) SUPER_TYPES(variant)                 \
   }
 /* [in pairs][type][rows - 1] */
 static thin_fn *const kernels[1 + GR_WORDS][GR_DTYPE_COUNT][GR_CPU_THIN] = { TYPES(floats),
