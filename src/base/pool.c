@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/numa.h"
 
 enum { SPIN_PAUSES = 2000, SPIN_YIELDS = 50, THREADS_MAX = 1024 };
 
@@ -25,6 +26,7 @@ struct gr_pool {
   int threads;
   pthread_t *ids;
   int started;
+  gr_numa *numa;
   pthread_mutex_t mutex;
   pthread_cond_t wake, done;
   atomic_uint round; /* changes when there is work (or the end) */
@@ -123,8 +125,14 @@ gr_status gr_pool_create(gr_pool **out, int threads, gr_error *e)
 {
   if (threads < 0 || threads > THREADS_MAX)
     return gr_fail(e, GR_ERR_USAGE, "%d threads: give 1 to %d, or 0 for one a processor", threads, THREADS_MAX);
+  gr_numa *numa;
+  GR_TRY(gr_numa_find(&numa, NULL, e));
   gr_pool *p = gr_calloc(1, sizeof *p);
-  if (!p) return gr_fail_memory(e, sizeof *p);
+  if (!p) {
+    gr_numa_free(numa);
+    return gr_fail_memory(e, sizeof *p);
+  }
+  p->numa = numa;
   p->threads = threads ? threads : gr_pool_processors();
   p->ids = gr_calloc((size_t)p->threads, sizeof *p->ids);
   pthread_mutex_init(&p->mutex, NULL);
@@ -157,11 +165,13 @@ void gr_pool_free(gr_pool *p)
   pthread_cond_destroy(&p->done);
   pthread_cond_destroy(&p->wake);
   pthread_mutex_destroy(&p->mutex);
+  gr_numa_free(p->numa);
   gr_free(p->ids);
   gr_free(p);
 }
 
 int gr_pool_threads(const gr_pool *p) { return p ? p->threads : 1; }
+const gr_numa *gr_pool_nodes(const gr_pool *p) { return p ? p->numa : NULL; }
 
 static double seconds_of(clockid_t clock)
 {

@@ -7,13 +7,15 @@
 #include "base/error.h"
 
 typedef struct gr_pool gr_pool;
+struct gr_numa;
 
 /* threads counts the caller: 1 makes no thread at all. 0 means one for each processor this process may run on. */
 gr_status gr_pool_create(gr_pool **pool, int threads, gr_error *e);
 void gr_pool_free(gr_pool *pool);         /* NULL is fine */
 int gr_pool_threads(const gr_pool *pool); /* 1 for NULL */
 double gr_pool_seconds(const gr_pool *);  /* of processor time that the caller and the pool's threads have taken so far, NULL: the caller */
-int gr_pool_processors(void);             /* those that this process may run on */
+const struct gr_numa *gr_pool_nodes(const gr_pool *); /* of memory, as they were when the pool was made (numa.h); NULL: one */
+int gr_pool_processors(void);                         /* those that this process may run on */
 
 /* Runs work(ctx, job, thread) for job = 0..jobs-1, thread = 0..threads-1 (for per-thread scratch), and returns when all are
  * done. A NULL pool runs them in order on the caller. Not reentrant: work must not call gr_pool_run on the same pool. */

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "base/alloc.h"
+#include "base/numa.h"
 #include "graph/plan.h"
 
 /* ---- memory ---- */
@@ -12,10 +13,12 @@ size_t gr_plan_bytes(const gr_plan *p, size_t backend)
   return backend < p->n_backends ? p->arena_bytes[backend] + p->scratch_bytes[backend] : 0;
 }
 
+/* Scratch is not spread over nodes: it is cut by thread, and a thread touches its own first. */
 static gr_status allocate_backend(gr_plan *p, size_t i, gr_error *e)
 {
   gr_backend *b = p->backends[i];
   if (p->arena_bytes[i]) GR_TRY(b->ops->alloc(b, p->arena_bytes[i], &p->arena[i], e));
+  if (p->arena[i] && b->ops->host_memory) gr_numa_spread(b->pool, p->arena[i], p->arena_bytes[i]);
   if (p->scratch_bytes[i]) GR_TRY(b->ops->alloc(b, p->scratch_bytes[i], &p->scratch[i], e));
   return GR_OK;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/numa.h"
 
 /* A graph planned for up to `tokens` at once. Two of them share the cache: a wide one for prompts, a narrow one for single tokens. */
 typedef struct lane {
@@ -45,16 +46,17 @@ static gr_status open_lane(gr_session *s, lane *l, const gr_session_options *o, 
   return gr_plan_allocate(l->plan, e);
 }
 
-static gr_status open_buffers(gr_session *s, int32_t batch, gr_error *e)
+static gr_status open_buffers(gr_session *s, const gr_session_options *o, int32_t batch, gr_error *e)
 {
   const gr_hparams *hp = gr_model_hparams(s->model);
   size_t n = (size_t)batch, context = (size_t)s->context;
   s->cache_floats = context * (size_t)hp->layers * (size_t)hp->heads_kv * (size_t)(hp->head_k + hp->head_v);
-  /* Zeroed: pages of slots that are never used are never touched. */
+  /* Zeroed: pages of slots that are never used are never touched, unless there are several nodes to spread them over. */
   s->cache = gr_calloc(s->cache_floats, sizeof(float));
   s->key_positions = gr_calloc(2 * context + 4 * n, sizeof(int32_t));
   s->tables = gr_calloc(gr_model_position_floats(s->model) * n, sizeof(float));
   if (!s->cache || !s->key_positions || !s->tables) return gr_fail_memory(e, s->cache_floats * sizeof(float));
+  if (o->n_backends) gr_numa_spread(o->backends[o->n_backends - 1]->pool, s->cache, s->cache_floats * sizeof(float));
   s->key_segments = s->key_positions + context;
   s->positions = s->key_segments + context;
   s->segments = s->positions + n;
@@ -76,7 +78,7 @@ gr_status gr_session_open(gr_session **out, const gr_model *m, const gr_session_
   int32_t batch = o->batch > 0 ? o->batch : 512;
   if (batch > s->context) batch = s->context;
   if (s->outputs > batch) s->outputs = batch;
-  gr_status status = open_buffers(s, batch, e);
+  gr_status status = open_buffers(s, o, batch, e);
   if (status == GR_OK) status = open_lane(s, &s->lanes[PROMPT], o, batch, s->outputs, e);
   if (status == GR_OK) status = open_lane(s, &s->lanes[SINGLE], o, 1, 1, e);
   if (status != GR_OK) {

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/mutant.h"
+#include "base/numa.h"
 
 enum { BAD_MAX = 8 };
 
@@ -139,6 +140,7 @@ gr_status gr_step_allocate(gr_step *s, gr_error *e)
     gr_free(words);
     return gr_fail_memory(e, s->input_bytes + s->gradient_floats * sizeof(float));
   }
+  if (s->gradient) gr_numa_spread(s->o.backends[s->o.n_backends - 1]->pool, s->gradient, s->gradient_floats * sizeof(float));
   s->ids = words;
   s->positions = s->ids + n;
   s->segments = s->positions + n;

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/numa.h"
 #include "text/utf8.h"
 #include "train/trainer_impl.h"
 
@@ -163,7 +164,10 @@ static gr_status make_state(gr_trainer *t, gr_error *e)
   t->state.best = t->n_held ? gr_calloc(n, sizeof(float)) : NULL;
   t->state.best_loss = HUGE_VAL;
   t->touched = gr_calloc(2 * gr_lora_pair_count(t->lora), 1);
-  return t->state.m && t->state.v && t->touched && (!t->n_held || t->state.best) ? GR_OK : gr_fail_memory(e, 3 * n * sizeof(float));
+  if (!t->state.m || !t->state.v || !t->touched || (t->n_held && !t->state.best)) return gr_fail_memory(e, 3 * n * sizeof(float));
+  gr_numa_spread(t->setup.pool, t->state.m, n * sizeof(float));
+  gr_numa_spread(t->setup.pool, t->state.v, n * sizeof(float));
+  return GR_OK;
 }
 
 /* What to do about a checkpoint that cannot be read: the one before it, if there is one, is whole. */
