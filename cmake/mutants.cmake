@@ -1,6 +1,6 @@
 # The harness's own build of every room, with the mutants of src/base/mutants.def in it, and nothing that is shipped: the target
 # graft-mutants makes mutants/graft, whose `ops mutants` breaks one line after another. Built only when it is asked for.
-set(GR_MUTANT_PROGRAMS test_golden test_train) # test programs that mutants.def names as checks
+set(GR_MUTANT_PROGRAMS test_golden test_train test_bf16 test_bf16_attention test_cpu_thin) # test programs that mutants.def names as checks
 set(GR_MUTANT_FOLDER ${PROJECT_BINARY_DIR}/mutants)
 
 add_library(gr_mutant_flags INTERFACE)

@@ -26,6 +26,7 @@ gr_status gr_optest_mutants(gr_optest *o, gr_error *e)
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "backend/cpu/isa.h"
 #include "base/alloc.h"
 
 static const gr_optest_mutant listed[] = {
@@ -42,6 +43,8 @@ typedef struct verdict {
 } verdict;
 
 static bool is(const char *a, const char *b) { return strcmp(a, b) == 0; }
+
+static bool is_program(const gr_optest_mutant *m) { return is(m->check, "program") || is(m->check, "words"); }
 
 /* ---- checks ---- */
 
@@ -108,7 +111,7 @@ static gr_status run_program_noted(const gr_optest_mutant *m, bool mutated, verd
 static gr_status run_check(const gr_optest *o, const gr_optest_mutant *m, bool mutated, verdict *v, gr_error *e)
 {
   *v = (verdict){ 0 };
-  if (is(m->check, "program")) return run_program_noted(m, mutated, v, e);
+  if (is_program(m)) return run_program_noted(m, mutated, v, e);
   gr_mutant_set(mutated ? (gr_mutant)m->id : GR_MUTANT_NONE);
   gr_status status = run_mode(o, m, v, e);
   gr_mutant_set(GR_MUTANT_NONE);
@@ -120,7 +123,7 @@ static gr_status run_check(const gr_optest *o, const gr_optest_mutant *m, bool m
 /* "matmul(...) (matmul__cpu, test)" */
 static const char *place(const gr_optest_mutant *m, const verdict *v, char *text, size_t size)
 {
-  const char *mode = is(m->check, "grad") ? "grad" : is(m->check, "program") ? m->subject : "test";
+  const char *mode = is(m->check, "grad") ? "grad" : is_program(m) ? m->subject : "test";
   snprintf(text, size, "%s (%s%s%s)", v->first.what, v->first.row, v->first.row[0] ? ", " : "", mode);
   return text;
 }
@@ -163,12 +166,21 @@ static gr_status check_mutant(gr_optest *o, const gr_optest_mutant *m, bool gree
 
 /* ---- all of them ---- */
 
+/* Whether kernels here multiply pairs of bf16: elsewhere there is no such line to break. */
+static bool has_words(void)
+{
+  const gr_cpu_isa *isa;
+  gr_error ignored;
+  return gr_cpu_isa_choose(&isa, &ignored) == GR_OK && isa->words;
+}
+
 static bool wanted(const gr_optest *o, const gr_optest_mutant *m)
 {
-  bool on_backend = !is(m->check, "grad") && !is(m->check, "program");
+  bool on_backend = !is(m->check, "grad") && !is_program(m);
   if (o->mutant) return is(o->mutant, m->name);
+  if (is(m->check, "words") && !has_words()) return false;
   if (o->backend && !(on_backend && is(o->backend, m->check))) return false;
-  return !o->chosen_any || (!is(m->check, "program") && o->chosen[gr_op_find(m->subject)]);
+  return !o->chosen_any || (!is_program(m) && o->chosen[gr_op_find(m->subject)]);
 }
 
 gr_status gr_optest_mutants(gr_optest *o, gr_error *e)

@@ -45,7 +45,7 @@ static void copy_rows(const gr_cpu_attention *a, const gr_cpu_heads *to, const g
 #if GR_WORDS
     if (a->words) {
       int64_t start = a->key_start[r];
-      bool two = r + 1 < x->ne[2] && a->key_start[r + 1] == start;
+      bool two = r + 1 < x->ne[2] && a->key_start[r + 1] == start && !GR_MUTANT(attention_bf16_pair_second);
       dst = to->data + head * to->head + (start + (r - start) / 2) * to->row;
       if ((r - start) % 2 == 0) pair_words(dst, row_at(x, head, r), two ? row_at(x, head, r + 1) : NULL, x->ne[0], to->row);
       continue;
@@ -83,6 +83,7 @@ static void begin_strip(const gr_cpu_attention *a, int64_t head, gr_cpu_strip st
     const gr_cpu_visible *see = &a->visible[query];
     src[r] = s->q + r * q_row;
     GR_ISA_FN(scale)(s->q + r * q_row, row_at(&a->q, h, query), a->params.scale, width);
+    if (GR_MUTANT(attention_bf16_scores) && a->rounds) round_floats(s->q + r * q_row, width);
     top[r] = a->sinks ? a->sinks[h] : -INFINITY;
     if (r >= strip.rows) continue;
     from[r] = see->from, to[r] = see->to;

@@ -126,15 +126,15 @@ static inline void pair_words(float *dst, const float *even, const float *odd, i
 static inline void transpose_words(float *dst, int64_t step, const float *const src[GR_LANES], int64_t n)
 {
   for (int64_t i = 0; i < n; i += 2 * GR_LANES, dst += GR_LANES * step) {
-    int64_t live = n - i;
+    int64_t live = n - i, read = live - (GR_MUTANT(bf16_last_odd) ? live % 2 : 0);
     vf v[GR_LANES];
     if (live >= 2 * GR_LANES) {
       GR_UNROLL
       for (int r = 0; r < GR_LANES; r++) v[r] = vwords(vload(src[r] + i), vload(src[r] + i + GR_LANES));
     } else {
       for (int r = 0; r < GR_LANES; r++) {
-        vf low = vload_part(src[r] + i, live < GR_LANES ? live : GR_LANES);
-        v[r] = vwords(low, live > GR_LANES ? vload_part(src[r] + i + GR_LANES, live - GR_LANES) : (vf){ 0 });
+        vf low = vload_part(src[r] + i, read < GR_LANES ? read : GR_LANES);
+        v[r] = vwords(low, read > GR_LANES ? vload_part(src[r] + i + GR_LANES, read - GR_LANES) : (vf){ 0 });
       }
     }
     vtranspose(v);

@@ -195,6 +195,7 @@ static inline void across_words(const float *even, const float *odd, int64_t n, 
 {
   for (int64_t j = 0; j < n; j += GR_LANES) {
     float *to = dst + j / GR_COLS * strip + j % GR_COLS;
+    if (GR_MUTANT(bf16_pair_second)) odd = NULL;
     if (n - j >= GR_LANES) vstore(to, vpair(vload(even + j), odd ? vload(odd + j) : (vf){ 0 }));
     else vstore(to, vpair(vload_part(even + j, n - j), odd ? vload_part(odd + j, n - j) : (vf){ 0 }));
   }

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "base/mutant.h"
 #if defined(__AVX2__) || defined(__AVX512F__)
 #include <immintrin.h>
 #elif defined(GR_NEON)
@@ -128,6 +130,7 @@ static inline vf madd(vf a, vf b, vf sum)
 /* Rounded to bf16, ties to even, NaN staying one. */
 static inline vf vround_bf16(vf x)
 {
+  if (GR_MUTANT(bf16_truncates)) x = (vf)((vu)x & 0xffff0000u);
   vu bits = (vu)x, even = bits + 0x7fff + (bits >> 16 & 1), nan = (vu)(x != x);
   return (vf)(((nan & (bits | 0x400000)) | (~nan & even)) & 0xffff0000u);
 }
@@ -142,7 +145,11 @@ static inline vf vword(const float *p)
   return (vf)vseti(word);
 }
 /* Floats 0 to 2 GR_LANES - 1, rounded, as words in their order. */
-static inline vf vwords(vf low, vf high) { return (vf)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low); }
+static inline vf vwords(vf low, vf high)
+{
+  if (GR_MUTANT(bf16_truncates)) low = (vf)((vu)low & 0xffff0000u), high = (vf)((vu)high & 0xffff0000u);
+  return (vf)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+}
 /* Lane by lane the word of even and odd, rounded. */
 static inline vf vpair(vf even, vf odd)
 {

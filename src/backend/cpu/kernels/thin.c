@@ -55,7 +55,7 @@ GR_INLINE void multiply(bool bf16, bool both, int rows, int g, const thin *t, in
 {
 #if GR_WORDS
   if (bf16) {
-    const vf w = vpair(even, odd);
+    const vf w = GR_MUTANT(bf16_thin_swapped) ? vpair(odd, even) : vpair(even, odd);
     GR_UNROLL
     for (int r = 0; r < rows; r++) sum[r][g] = vdot_words(vword(t->packed + i / 2 * rows + r), w, sum[r][g]);
     return;
