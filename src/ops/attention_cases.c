@@ -96,7 +96,7 @@ gr_tolerance gr_attention_case_tolerance(const gr_attention_case *a, double size
   double steep = size > 0 ? a->scores : 0, norm = 1e-5 + 2.5e-7 * steep;
   return (gr_tolerance){ .norm = norm,
                          .max = 10 * norm,
-                         .seen = 1e-6 + 7e-8 * steep,
+                         .seen = 2.2e-6 + 7e-8 * steep,
                          .defect = a->scores < 1000 ? 2e-4
                                    : size > 0       ? 70
                                                     : 1.5e-4,

@@ -142,12 +142,12 @@ static void typed_cases(gr_case_sink *s, gr_experts_fit *fit, gr_dtype type)
   every_slots(s, fit, &(gr_case){ .name = "values to 1.5e5, tails of every tile, rows apart" }, x);
 }
 
-/* Sums of 600,000 floats (B3): the worst seen is 8.3e-7, operands staged in half give 1.4e-4 and more, a lost tile of 32 rows 7e-3. */
+/* Sums of 600,000 floats (B3): the worst seen is 1.9e-6, operands staged in half give 1.4e-4 and more, a lost tile of 32 rows 7e-3. */
 static void long_cases(gr_case_sink *s, gr_experts_fit *fit, int64_t k, int64_t m, unsigned flags)
 {
   static const double ids[] = { 1, 0, 1, -1 };
   static const gr_dtype types[] = { GR_Q4_K, GR_Q8_0 };
-  gr_case c = { .name = "long", .flags = flags, .tolerance = { .norm = 3e-5, .max = 3e-4, .seen = 8.3e-7, .defect = 1.4e-4 } };
+  gr_case c = { .name = "long", .flags = flags, .tolerance = { .norm = 3e-5, .max = 3e-4, .seen = 1.9e-6, .defect = 1.4e-4 } };
   for (int i = 0; i < 2; i++)
     for (int a = GR_LAYOUT_DENSE; a <= GR_LAYOUT_TRANSPOSED; a += GR_LAYOUT_TRANSPOSED)
       every_slots(s, fit, &c,

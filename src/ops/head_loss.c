@@ -211,7 +211,7 @@ gr_tolerance gr_head_case_tolerance(const gr_head_case *h, bool back)
   /* The rows of the labels hold most of dB, so that the rms over the whole vocabulary is smaller than they are by its root. */
   return (gr_tolerance){ .norm = norm,
                          .max = norm * fmax(50, sqrt((double)h->vocab)),
-                         .seen = 1e-6 + 4.2e-7 * steep,
+                         .seen = 1.9e-6 + 4.2e-7 * steep,
                          .defect = h->logits < 1000 ? 2e-4
                                    : back           ? 9
                                                     : 9e-5 };

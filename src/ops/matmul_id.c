@@ -80,7 +80,7 @@ static void refusals(gr_case_sink *s)
 
 static void cases(gr_case_sink *s)
 {
-  s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 3.5e-6, .defect = 6e-5 };
+  s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 4.2e-6, .defect = 6e-5 };
   s->slice = gr_experts_slice_pairs;
   gr_experts_cases(s, fit, true);
   gr_experts_perf(s, fit, true);

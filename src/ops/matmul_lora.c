@@ -78,7 +78,7 @@ static void cases(gr_case_sink *s)
   static const struct gr_scale_params half = { 0.5f }, two = { 2 };
   gr_dtype type;
   gr_case c;
-  s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 1e-6, .defect = 2e-4 };
+  s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 1.1e-6, .defect = 2e-4 };
   for (int i = 0; gr_case_weight_type(i, &type); i++) {
     int elems = gr_dtype_get(type)->block_elems;
     int64_t k = elems == 1 ? 67 : elems == 32 ? 96 : 512;

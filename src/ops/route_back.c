@@ -104,13 +104,13 @@ static void refusals(gr_case_sink *s)
 
 static void cases(gr_case_sink *s)
 {
-  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 4.3e-8, .defect = 6.5e-5 };
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 5.3e-8, .defect = 6.5e-5 };
   struct gr_route_params p;
   for (int i = 0; gr_route_case_get(i, &p); i++) {
     gr_case c = { 0 };
     /* One weight that is divided by itself has no gradient: two numbers that meet but for a rounding. */
     if (p.used == 1 && (p.renormalise || p.gating == GR_GATE_SELECTED))
-      c = (gr_case){ .flags = GR_CASE_ZERO, .tolerance = { .norm = 1e-6, .max = 1e-5, .seen = 4.3e-8, .defect = 6.5e-5, .floor = 1 } };
+      c = (gr_case){ .flags = GR_CASE_ZERO, .tolerance = { .norm = 1e-6, .max = 1e-5, .seen = 5.3e-8, .defect = 6.5e-5, .floor = 1 } };
     add(s, &c, &p, 7, 5, (gr_fill){ 0 });
     if (c.flags) continue;
     c.name = "gradients to 1.5e5", c.in[2].fill = gr_fill_normal(4e4);
