@@ -11,7 +11,8 @@
 /* Dense models, and those with experts. */
 #define GOLDEN_DENSE "llama", "llama-scaled", "qwen2", "qwen3", "llama-wide", "granite", "gemma3", "phi3", "mistral3"
 #define GOLDEN_EXPERTS                                                                                                                     \
-  "qwen3moe", "qwen3moe-fused", "qwen3moe-wide", "qwen2moe", "mixtral", "olmoe", "granitemoe", "granitemoe-shared", "gpt-oss"
+  "qwen3moe", "qwen3moe-fused", "qwen3moe-wide", "qwen2moe", "mixtral", "olmoe", "granitemoe", "granitemoe-shared", "gpt-oss",             \
+      "gpt-oss-wide"
 
 typedef struct golden {
   gr_model *model;

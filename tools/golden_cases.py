@@ -144,6 +144,14 @@ CASES = {
         pre="gpt-4o", lora=expert_lora(ATTENTION, 2, 3), lengths=(19, 13),
         adamw=dict(lr=0.002, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8), clip=1.0,
         types={f"blk.{layer}.ffn_{part}_exps": Q.MXFP4 for layer in range(2) for part in ("gate", "up", "down")}),
+    "gpt-oss-wide": dict(  # rows of 256: the stacks are eight blocks of MXFP4 a row, in windows of 4, one key head for all
+        config=transformers.GptOssConfig, hidden_size=256, num_attention_heads=4, num_key_value_heads=1, head_dim=16, intermediate_size=256,
+        num_local_experts=4, num_experts_per_tok=2, sliding_window=4, rms_norm_eps=1e-5, tie_word_embeddings=False,
+        rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=True,
+                             original_max_position_embeddings=64),
+        pre="gpt-4o", lora=expert_lora(["q_proj", "o_proj"], 2, 5), lengths=(11, 9),
+        adamw=dict(lr=0.002, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8), clip=1.0,
+        types={f"blk.{layer}.ffn_{part}_exps": Q.MXFP4 for layer in range(2) for part in ("gate", "up", "down")}),
     "phi3": dict(  # q, k, v in one matrix, gate and up in another, half of each head rotated
         config=transformers.Phi3Config, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48, pad_token_id=0,
         original_max_position_embeddings=256, rms_norm_eps=1e-5, tie_word_embeddings=False,

@@ -17,8 +17,8 @@ refused "a group that a model lacks: what it has" 2 "'mlp' matches nothing.*ffn_
 refused "an adapter of another model of the same architecture" 1 "granitemoe-lora.gguf adapts '.*', which|is it another model's adapter" generate -m "$golden/granitemoe-shared.gguf" --lora "$golden/granitemoe-lora.gguf" -p x
 
 # ---- every node of every architecture has a kernel ----
-for of in llama qwen2 qwen3 granite gemma3 phi3 mistral3 qwen2moe qwen3moe qwen3moe-fused qwen3moe-wide mixtral olmoe granitemoe granitemoe-shared gpt-oss; do
-  case $of in *moe* | mixtral | gpt-oss) targets=all-linear,experts,router ;; *) targets=all-linear ;; esac
+for of in llama qwen2 qwen3 granite gemma3 phi3 mistral3 qwen2moe qwen3moe qwen3moe-fused qwen3moe-wide mixtral olmoe granitemoe granitemoe-shared gpt-oss gpt-oss-wide; do
+  case $of in *moe* | mixtral | gpt-oss*) targets=all-linear,experts,router ;; *) targets=all-linear ;; esac
   "$graft" plan -m "$golden/$of.gguf" $common --target-modules $targets -o "$dir/p.gguf" --json >"$dir/plan" 2>"$dir/err" </dev/null
   check "$of: no node without a kernel of the CPU" sh -c "grep -q '\"fallen\":\[\]' $dir/plan && grep -q '\"backend\":\"cpu\"' $dir/plan && ! grep -q '\"backend\":\"ref\"' $dir/plan"
 done

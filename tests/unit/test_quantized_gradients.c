@@ -7,8 +7,8 @@
 #include "scratch.h"
 #include "train_sample.h"
 
-/* The golden models that are stored quantized; rows of 256 in all but the last, whose stacks are MXFP4. */
-static const char *const models[] = { "llama-wide", "qwen3moe-wide", "gpt-oss" };
+/* The golden models that are stored quantized, stacks of MXFP4 in the last two; rows of 256 in all but the last. */
+static const char *const models[] = { "llama-wide", "qwen3moe-wide", "gpt-oss-wide", "gpt-oss" };
 enum { MODELS = sizeof models / sizeof *models, WIDE = MODELS - 1 };
 static const gr_dtype types[] = { GR_Q8_0, GR_Q6_K, GR_Q5_K, GR_Q4_K, GR_Q4_0, GR_Q3_K, GR_Q2_K };
 enum { TYPES = sizeof types / sizeof *types };
@@ -114,6 +114,7 @@ static void golden_models_are_stored_quantized(void **state)
   for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++)
     assert_int_equal(stored_as(GR_SOURCE_DIR "/tests/golden/qwen3moe-wide.gguf", stacks[i], "_exps.weight"), 1);
   assert_int_equal(stored_as(GR_SOURCE_DIR "/tests/golden/gpt-oss.gguf", GR_MXFP4, "_exps.weight"), 6);
+  assert_int_equal(stored_as(GR_SOURCE_DIR "/tests/golden/gpt-oss-wide.gguf", GR_MXFP4, "_exps.weight"), 6);
 }
 
 static void each_types_gradient_is_its_decoded_weights(void **state)
