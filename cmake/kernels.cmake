@@ -8,8 +8,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   set(GR_CPU_FLAGS_avx512_bf16 ${GR_CPU_FLAGS_avx512} -mavx512bf16)
   target_compile_definitions(gr_backend PRIVATE GR_CPU_X86=1 GR_CPU_ARM=0)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
-  list(APPEND GR_CPU_ISAS neon) # every aarch64 has it: no flag, but a word to tell the two sets apart
+  list(APPEND GR_CPU_ISAS neon neon_bf16) # every aarch64 has NEON: no flag, but a word to tell it from the generic set
   set(GR_CPU_FLAGS_neon -DGR_NEON $<$<C_COMPILER_ID:GNU>:-fno-schedule-insns>) # which would load twelve operands ahead, and spill sums
+  set(GR_CPU_FLAGS_neon_bf16 ${GR_CPU_FLAGS_neon} -march=armv8.2-a+bf16)
   target_compile_definitions(gr_backend PRIVATE GR_CPU_X86=0 GR_CPU_ARM=1)
 else()
   target_compile_definitions(gr_backend PRIVATE GR_CPU_X86=0 GR_CPU_ARM=0)

@@ -13,9 +13,9 @@
 #include "ops/params.h"
 #include "quant/quant.h"
 
-static const char *const sets[] = { "avx512_bf16", "avx512", "avx2", "neon", "generic" };
+static const char *const sets[] = { "avx512_bf16", "avx512", "avx2", "neon_bf16", "neon", "generic" };
 static const int thread_counts[] = { 1, 2, 7 };
-enum { SETS = 5, POOLS = 3 };
+enum { SETS = 6, POOLS = 3 };
 
 typedef struct fixture {
   gr_pool *pool[POOLS];

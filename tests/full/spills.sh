@@ -10,7 +10,7 @@ if grep -q '^GR_SANITIZE:.*=.' "$build/CMakeCache.txt" || ! grep -q '^CMAKE_BUIL
   echo "ok 1 - micro-kernels # skip this build is not an optimised one"; exit 0
 fi
 # Fewest kernels and multiply-adds: those of one row that differ in where a second row would be may be one function.
-for set in "avx2 48 249" "avx512 112 1257" "avx512_bf16 168 1887" "neon 96 933"; do
+for set in "avx2 48 249" "avx512 112 1257" "avx512_bf16 168 1887" "neon 96 933" "neon_bf16 144 1400"; do
   # shellcheck disable=SC2086  # words
   set -- $set
   isa=$1 least=$2 sums=$3 objects=$build/CMakeFiles/gr_cpu_$1.dir/src/backend/cpu/kernels
@@ -19,7 +19,7 @@ for set in "avx2 48 249" "avx512 112 1257" "avx512_bf16 168 1887" "neon 96 933";
   result=$($objdump -d --no-show-raw-insn "$objects/micro.c.o" "$objects/outer.c.o" | awk '
     /^[0-9a-f]+ </ { name = "" }
     /^[0-9a-f]+ <micro_/ { name = $2; kernels++; sums = 0; held = "" }
-    /vfmadd|vdpbf16ps|\tfmla/ { if (name) { sums++; total++; if (held) spills = spills held; held = "" } }
+    /vfmadd|vdpbf16ps|\tfmla|\tbfdot/ { if (name) { sums++; total++; if (held) spills = spills held; held = "" } }
     /[yz]mm.*\(%r[sb]p/ || /\(%r[sb]p.*[yz]mm/ || /\tq[0-9].*\[sp/ { if (name && sums) held = held " " name }
     END { print kernels + 0, total + 0, spills }')
   # shellcheck disable=SC2086

@@ -311,6 +311,31 @@ static void the_environment_names_a_set(void **state)
   unsetenv("GRAFT_CPU");
 }
 
+/* Every set is the one that was named, or refused in words; without a name the first that runs is taken. */
+static void the_best_set_is_chosen(void **state)
+{
+  fixture *f = *state;
+  gr_error e;
+  gr_backend *b = NULL;
+  const char *best = NULL;
+  for (int s = 0; s < SETS; s++) {
+    if (f->backend[s]) {
+      const gr_cpu_isa *isa = gr_cpu_isa_of(f->backend[s]);
+      assert_string_equal(isa->name, sets[s]);
+      assert_int_equal(isa->words, strstr(sets[s], "_bf16") != NULL);
+      if (!best) best = sets[s];
+      continue;
+    }
+    setenv("GRAFT_CPU", sets[s], 1);
+    assert_int_equal(gr_backend_open(&b, "cpu", NULL, &e), GR_ERR_USAGE);
+    assert_non_null(strstr(e.text, sets[s]));
+    unsetenv("GRAFT_CPU");
+  }
+  assert_ok(gr_backend_open(&b, "cpu", NULL, &e), &e);
+  assert_string_equal(gr_cpu_isa_of(b)->name, best);
+  gr_backend_close(b);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -330,6 +355,7 @@ int main(void)
     GRAPH_TEST(heads),
     cmocka_unit_test(functions_are_within_their_bounds),
     cmocka_unit_test(the_environment_names_a_set),
+    cmocka_unit_test(the_best_set_is_chosen),
   };
   return cmocka_run_group_tests_name("cpu", tests, setup, teardown);
 }

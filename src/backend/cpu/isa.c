@@ -4,6 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if GR_CPU_ARM && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 extern const gr_cpu_isa gr_cpu_isa_generic;
 
 static bool runs_always(void) { return true; }
@@ -28,7 +32,23 @@ static bool runs_avx512_bf16(void) { return runs_avx512() && __builtin_cpu_suppo
 #endif
 
 #if GR_CPU_ARM
-extern const gr_cpu_isa gr_cpu_isa_neon; /* a part of every aarch64 */
+extern const gr_cpu_isa gr_cpu_isa_neon, gr_cpu_isa_neon_bf16; /* NEON is a part of every aarch64 */
+
+/* What -march=armv8.2-a lets the compiler use besides is a part of every processor that has bf16. */
+#if defined(__linux__)
+static bool runs_neon_bf16(void) { return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0; }
+#elif defined(__APPLE__)
+int sysctlbyname(const char *name, void *value, size_t *size, void *to, size_t to_size); /* its header is not one of POSIX */
+
+static bool runs_neon_bf16(void)
+{
+  int has = 0;
+  size_t size = sizeof has;
+  return sysctlbyname("hw.optional.arm.FEAT_BF16", &has, &size, NULL, 0) == 0 && has;
+}
+#else
+static bool runs_neon_bf16(void) { return false; }
+#endif
 #endif
 
 /* Best first. */
@@ -37,12 +57,10 @@ static const struct {
   bool (*runs)(void);
 } sets[] = {
 #if GR_CPU_X86
-  { &gr_cpu_isa_avx512_bf16, runs_avx512_bf16 },
-  { &gr_cpu_isa_avx512, runs_avx512 },
-  { &gr_cpu_isa_avx2, runs_avx2 },
+  { &gr_cpu_isa_avx512_bf16, runs_avx512_bf16 }, { &gr_cpu_isa_avx512, runs_avx512 }, { &gr_cpu_isa_avx2, runs_avx2 },
 #endif
 #if GR_CPU_ARM
-  { &gr_cpu_isa_neon, runs_always },
+  { &gr_cpu_isa_neon_bf16, runs_neon_bf16 },     { &gr_cpu_isa_neon, runs_always },
 #endif
   { &gr_cpu_isa_generic, runs_always },
 };

@@ -29,7 +29,7 @@ static void pack_rows(float *dst, const gr_array *x, int64_t head, int64_t first
   for (int64_t r = 0; r < GR_ROWS_UP; r++) src[r] = row_at(x, head, first + gr_min(r, rows - 1));
 #if GR_WORDS
   if (words) {
-    transpose_words(dst, rows, src, x->ne[0]);
+    transpose_words_packed(dst, rows, src, x->ne[0]);
     return;
   }
 #endif

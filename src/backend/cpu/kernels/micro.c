@@ -29,11 +29,17 @@ static inline __attribute__((always_inline)) void micro(int layout, int rows, in
     if (packed) __builtin_prefetch(a + AHEAD);
     if (packed || layout == GR_A_AT) __builtin_prefetch(w, 0, 2), w += next;
     __builtin_prefetch(b + 16 * b_step);
-    const gr_side side = load_side(a, layout == GR_A_PACKED ? rows : 0);
+    const gr_side side = load_side(a, packed ? rows : 0);
     GR_UNROLL
     for (int r = 0; r < rows; r++) {
 #if GR_WORDS
       if (words) {
+        if (r < side.rows) {
+          const vf lanes = side.lanes[r / GR_LANES];
+          sum[r][0] = vdot_lane(lanes, r % GR_LANES, left, sum[r][0]);
+          if (vectors == 2) sum[r][1] = vdot_lane(lanes, r % GR_LANES, right, sum[r][1]);
+          continue;
+        }
         vf word = vword(a + r * row);
         sum[r][0] = vdot_words(word, left, sum[r][0]);
         if (vectors == 2) sum[r][1] = vdot_words(word, right, sum[r][1]);

@@ -146,6 +146,12 @@ static inline void transpose_words(float *dst, int64_t step, const float *const 
     }
   }
 }
+
+/* Words of rows beside each other, as transpose_packed has floats of them. */
+static inline void transpose_words_packed(float *dst, int64_t rows, const float *const src[GR_ROWS_UP], int64_t n)
+{
+  for (int64_t r = (rows - 1) / GR_LANES * GR_LANES; r >= 0; r -= GR_LANES) transpose_words(dst + r, rows, src + r, n);
+}
 #endif
 
 /* dst[i * step + r] = src[r][i] for r < GR_LANES, i < n: whole vectors, in ascending order of i. */

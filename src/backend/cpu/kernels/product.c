@@ -31,16 +31,16 @@ static void pack_words(const gr_cpu_term *t, int64_t first, int64_t rows, int64_
     return;
   }
   if (t->x_step == sizeof(float)) {
-    const float *src[GR_LANES];
-    for (int64_t r = 0; r < GR_LANES; r++) src[r] = (const float *)x_at(t, first + gr_min(r, rows - 1)) + k;
-    transpose_words(dst, rows, src, deep);
+    const float *src[GR_ROWS_UP];
+    for (int64_t r = 0; r < GR_ROWS_UP; r++) src[r] = (const float *)x_at(t, first + gr_min(r, rows - 1)) + k;
+    transpose_words_packed(dst, rows, src, deep);
     return;
   }
   for (int64_t i = 0; i < deep; i += 2, dst += rows) {
-    float pair[2][GR_LANES] = { { 0 } };
+    float pair[2][GR_ROWS_UP] = { { 0 } };
     for (int64_t h = 0; h < 2 && i + h < deep; h++)
       for (int64_t r = 0; r < rows; r++) memcpy(&pair[h][r], x_at(t, first + r) + (k + i + h) * t->x_step, sizeof **pair);
-    vstore(dst, vpair(vload(pair[0]), vload(pair[1])));
+    for (int64_t r = 0; r < rows; r += GR_LANES) vstore(dst + r, vpair(vload(pair[0] + r), vload(pair[1] + r)));
   }
 }
 #endif

@@ -29,7 +29,7 @@
 #endif
 
 /* Whether the set multiplies pairs of bf16 and adds to F32: a word of four bytes then holds two neighbours of a contraction. */
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) || (defined(GR_NEON) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC))
 #define GR_WORDS 1
 #else
 #define GR_WORDS 0
@@ -137,13 +137,40 @@ static inline vf vround_bf16(vf x)
 
 #if GR_WORDS
 /* Words of pairs travel as vf, moved and never computed with. */
-static inline vf vdot_words(vf a, vf b, vf sum) { return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b); }
 static inline vf vword(const float *p)
 {
   int32_t word;
   memcpy(&word, p, sizeof word);
   return (vf)vseti(word);
 }
+#if defined(GR_NEON)
+static inline bfloat16x8_t vpairs(vf words) { return vreinterpretq_bf16_f32((float32x4_t)words); }
+static inline vf vdot_words(vf a, vf b, vf sum) { return (vf)vbfdotq_f32((float32x4_t)sum, vpairs(a), vpairs(b)); }
+/* The word in one lane of a with every word of b; a switch, because the instruction takes a constant also where nothing is unrolled. */
+static inline vf vdot_lane(vf a, int lane, vf b, vf sum)
+{
+  switch (lane) {
+  case 0: return (vf)vbfdotq_laneq_f32((float32x4_t)sum, vpairs(b), vpairs(a), 0);
+  case 1: return (vf)vbfdotq_laneq_f32((float32x4_t)sum, vpairs(b), vpairs(a), 1);
+  case 2: return (vf)vbfdotq_laneq_f32((float32x4_t)sum, vpairs(b), vpairs(a), 2);
+  default: return (vf)vbfdotq_laneq_f32((float32x4_t)sum, vpairs(b), vpairs(a), 3);
+  }
+}
+/* Floats 0 to 2 GR_LANES - 1, rounded, as words in their order. */
+static inline vf vwords(vf low, vf high)
+{
+  return (vf)vreinterpretq_f32_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32((float32x4_t)low), (float32x4_t)high));
+}
+/* Lane by lane the word of even and odd, rounded. */
+static inline vf vpair(vf even, vf odd)
+{
+  uint16x8_t low = vreinterpretq_u16_bf16(vcvtq_low_bf16_f32((float32x4_t)even));
+  uint16x8_t high = vreinterpretq_u16_bf16(vcvtq_low_bf16_f32((float32x4_t)odd));
+  return (vf)vreinterpretq_f32_u16(vzip1q_u16(low, high));
+}
+#else
+static inline vf vdot_words(vf a, vf b, vf sum) { return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b); }
+static inline vf vdot_lane(vf a, int lane, vf b, vf sum) { return vdot_words((vf)vseti(((vi)a)[lane]), b, sum); }
 /* Floats 0 to 2 GR_LANES - 1, rounded, as words in their order. */
 static inline vf vwords(vf low, vf high)
 {
@@ -157,6 +184,7 @@ static inline vf vpair(vf even, vf odd)
                                        2, 17, 1, 16, 0);
   return (vf)_mm512_permutexvar_epi16(zip, (__m512i)vwords(even, odd));
 }
+#endif
 #endif
 
 /* The first n floats (0 < n <= GR_LANES) at p, zeros beyond; and storing only those. */
