@@ -362,17 +362,7 @@ static gr_status run_back(gr_backend *b, const gr_op_call *call, bool bf16)
 }
 
 /* A single query, as generation has it, stays in F32: what it costs is reading keys and values, and rounding them saves none of that. */
-#define BOTH_PRECISIONS(name, run)                                                                                                         \
-  gr_status gr_cpu_run_##name(gr_backend *b, const gr_op_call *call, gr_error *e)                                                          \
-  {                                                                                                                                        \
-    (void)e;                                                                                                                               \
-    return run(b, call, false);                                                                                                            \
-  }                                                                                                                                        \
-  gr_status gr_cpu_run_bf16_##name(gr_backend *b, const gr_op_call *call, gr_error *e)                                                     \
-  {                                                                                                                                        \
-    (void)e;                                                                                                                               \
-    return run(b, call, true);                                                                                                             \
-  }                                                                                                                                        \
-  bool gr_cpu_admits_bf16_##name(const gr_op_call *call) { return call->in[Q].ne[2] > 1; }
-BOTH_PRECISIONS(attention, run)
-BOTH_PRECISIONS(attention_back, run_back)
+bool gr_cpu_admits_bf16_attention(const gr_op_call *call) { return call->in[Q].ne[2] > 1; }
+bool gr_cpu_admits_bf16_attention_back(const gr_op_call *call) { return call->in[Q].ne[2] > 1; }
+GR_CPU_RUN_BOTH_PRECISIONS(attention, run)
+GR_CPU_RUN_BOTH_PRECISIONS(attention_back, run_back)

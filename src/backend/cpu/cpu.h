@@ -35,8 +35,8 @@ static inline bool gr_cpu_rounds(const gr_array *w)
   return w->dtype != GR_F32 || (w->ne[0] >= LARGE && w->ne[1] >= LARGE);
 }
 
-/* The two rows of an op whose weight is input 0, of run(backend, call, bf16). */
-#define GR_CPU_BOTH_PRECISIONS(name, run)                                                                                                  \
+/* An op's row in F32 and its row in bf16, of run(backend, call, bf16); when the second is admitted is left to say. */
+#define GR_CPU_RUN_BOTH_PRECISIONS(name, run)                                                                                              \
   gr_status gr_cpu_run_##name(gr_backend *b, const gr_op_call *call, gr_error *e)                                                          \
   {                                                                                                                                        \
     (void)e;                                                                                                                               \
@@ -46,7 +46,10 @@ static inline bool gr_cpu_rounds(const gr_array *w)
   {                                                                                                                                        \
     (void)e;                                                                                                                               \
     return run(b, call, true);                                                                                                             \
-  }                                                                                                                                        \
+  }
+/* The two of an op whose weight is input 0. */
+#define GR_CPU_BOTH_PRECISIONS(name, run)                                                                                                  \
+  GR_CPU_RUN_BOTH_PRECISIONS(name, run)                                                                                                    \
   bool gr_cpu_admits_bf16_##name(const gr_op_call *call) { return gr_cpu_rounds(&call->in[0]); }
 
 /* attention_one.c: whether the attention of a single query is computed there, floats of scratch for that, and computing it. */
