@@ -215,6 +215,14 @@ gr_status gr_infer_need_same(const char *op, const gr_tensor *a, const gr_tensor
                  gr_tensor_describe(b, y, sizeof y));
 }
 
+gr_status gr_infer_need_channels(const char *op, const gr_tensor *w, const gr_tensor *x, gr_error *e)
+{
+  char a[160], b[160];
+  if (w->ne[0] == x->ne[0] && w->ne[1] == 1 && w->ne[2] == 1 && w->ne[3] == 1) return GR_OK;
+  return gr_fail(e, GR_ERR_MISMATCH, "%s: %s is not one weight for each channel of %s", op, gr_tensor_describe(w, a, sizeof a),
+                 gr_tensor_describe(x, b, sizeof b));
+}
+
 gr_status gr_backward_refuse(const gr_backward *b, unsigned mask, const char *what, gr_error *e)
 {
   for (int i = 0; i < b->node->n_in; i++)

@@ -8,14 +8,11 @@ enum { G, X, DY, W };
 
 static gr_status infer(gr_infer *c, gr_error *e)
 {
-  const gr_tensor *x = c->in[X], *w = c->in[W];
-  char a[160], b[160];
+  const gr_tensor *x = c->in[X];
   GR_TRY(gr_infer_need_f32(c, "norm_back_add", 15, e));
   GR_TRY(gr_infer_need_same("norm_back_add", c->in[G], x, e));
   GR_TRY(gr_infer_need_same("norm_back_add", c->in[DY], x, e));
-  if (w->ne[0] != x->ne[0] || w->ne[1] != 1 || w->ne[2] != 1 || w->ne[3] != 1)
-    return gr_fail(e, GR_ERR_MISMATCH, "norm_back_add: %s is not one weight for each channel of %s", gr_tensor_describe(w, a, sizeof a),
-                   gr_tensor_describe(x, b, sizeof b));
+  GR_TRY(gr_infer_need_channels("norm_back_add", c->in[W], x, e));
   gr_infer_like(&c->out[0], x);
   return GR_OK;
 }

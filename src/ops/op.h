@@ -192,6 +192,8 @@ bool gr_tensor_same_shape(const gr_tensor *a, const gr_tensor *b);
 bool gr_tensor_repeats(const gr_tensor *part, const gr_tensor *whole);
 /* "OP: A and B differ in shape" unless they are the same. */
 gr_status gr_infer_need_same(const char *op, const gr_tensor *a, const gr_tensor *b, gr_error *e);
+/* "OP: W is not one weight for each channel of X" unless w is [n] where x is [n, ...]. */
+gr_status gr_infer_need_channels(const char *op, const gr_tensor *w, const gr_tensor *x, gr_error *e);
 /* "OP: input i ("what") has no gradient" when one is wanted of any input in mask. */
 gr_status gr_backward_refuse(const gr_backward *b, unsigned mask, const char *what, gr_error *e);
 

@@ -5,13 +5,9 @@
 
 static gr_status infer(gr_infer *c, gr_error *e)
 {
-  const gr_tensor *x = c->in[0], *w = c->in[1];
-  char a[160], b[160];
   GR_TRY(gr_infer_need_f32(c, "rms_norm_mul", 3, e));
-  if (w->ne[0] != x->ne[0] || w->ne[1] != 1 || w->ne[2] != 1 || w->ne[3] != 1)
-    return gr_fail(e, GR_ERR_MISMATCH, "rms_norm_mul: %s is not one weight for each channel of %s", gr_tensor_describe(w, a, sizeof a),
-                   gr_tensor_describe(x, b, sizeof b));
-  gr_infer_like(&c->out[0], x);
+  GR_TRY(gr_infer_need_channels("rms_norm_mul", c->in[1], c->in[0], e));
+  gr_infer_like(&c->out[0], c->in[0]);
   return GR_OK;
 }
 
