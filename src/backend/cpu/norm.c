@@ -62,13 +62,18 @@ static void norm_mul_one(const rows_of *w, gr_row_at at, float *buffer)
 }
 
 /* dx = (dz - x (x.dz) / (x.x + n eps)) / sqrt(x.x / n + eps) (requirements B8). */
-static void norm_back_one(const rows_of *w, gr_row_at at, float *buffer)
+static void norm_back_row(const rows_of *w, float *dx, const float *x, const float *dz)
 {
   int64_t n = w->call->out[0].ne[0];
-  const float *x = gr_cpu_row(&w->call->in[0], at, buffer), *dz = gr_cpu_row(&w->call->in[1], at, buffer + n);
   double square = w->isa->dot(x, x, n), eps = eps_of(w);
   double along = -w->isa->dot(x, dz, n) / (square + (double)n * eps), scale = 1 / sqrt(square / (double)n + eps);
-  w->isa->rms_norm_back(out_row(w, at), x, dz, GR_MUTANT(rms_norm_back_no_mean) ? 0 : (float)along, (float)scale, n);
+  w->isa->rms_norm_back(dx, x, dz, GR_MUTANT(rms_norm_back_no_mean) ? 0 : (float)along, (float)scale, n);
+}
+
+static void norm_back_one(const rows_of *w, gr_row_at at, float *buffer)
+{
+  const float *x = gr_cpu_row(&w->call->in[0], at, buffer), *dz = gr_cpu_row(&w->call->in[1], at, buffer + w->call->out[0].ne[0]);
+  norm_back_row(w, out_row(w, at), x, dz);
 }
 
 /* The same of dz = dy w, added to what is there. The sum may stand where g does. */
@@ -81,10 +86,7 @@ static void norm_back_add_one(const rows_of *w, gr_row_at at, float *buffer)
     int64_t live = gr_min(GR_CPU_PIECE, n - i);
     w->isa->mul(dz + i, dy + i, gr_cpu_piece(&w->call->in[3], i, live, at, piece), live);
   }
-  const float *x = gr_cpu_row(&w->call->in[1], at, buffer + 2 * n);
-  double square = w->isa->dot(x, x, n), eps = eps_of(w);
-  double along = -w->isa->dot(x, dz, n) / (square + (double)n * eps), scale = 1 / sqrt(square / (double)n + eps);
-  w->isa->rms_norm_back(dx, x, dz, (float)along, (float)scale, n);
+  norm_back_row(w, dx, gr_cpu_row(&w->call->in[1], at, buffer + 2 * n), dz);
   const float *g = gr_cpu_row(&w->call->in[0], at, dz);
   if (GR_MUTANT(norm_back_add_no_sum)) memcpy(y, dx, (size_t)n * sizeof *y);
   else w->isa->add(y, g, dx, n);
