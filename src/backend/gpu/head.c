@@ -217,19 +217,21 @@ static gr_status run_back(gr_backend *b, const back_kernels *k, const gr_op_call
 
 enum { BOTH_DNLL = 3, BOTH_BIAS = 4 };
 
-/* The calls of which head_loss_dh is made; lse is kept in front of their scratch. */
+/* Floats in front of the calls' scratch, where lse is kept. */
+static int64_t lse_room(const gr_op_call *c) { return (c->in[GR_HEAD_H].ne[1] + 15) / 16 * 16; }
+
+/* The calls of which head_loss_dh is made. */
 static void take_apart(const gr_op_call *c, gr_op_call *forward, gr_op_call *back)
 {
-  int64_t n = c->in[GR_HEAD_H].ne[1], kept = (n + 15) / 16 * 16;
   float *room = c->scratch;
-  gr_array lse = plain(room, n, 1);
+  gr_array lse = plain(room, c->in[GR_HEAD_H].ne[1], 1);
   *forward = (gr_op_call){ .op = GR_OP_head_loss, .params = c->params, .n_in = 4, .n_out = 2, .out = { c->out[0], lse } };
   *back = (gr_op_call){ .op = GR_OP_head_loss_back, .params = c->params, .n_in = 6, .n_out = 1, .out = { c->out[1] } };
   for (int i = GR_HEAD_W; i <= GR_HEAD_LABELS; i++) forward->in[i] = back->in[i] = c->in[i];
   if (c->n_in > BOTH_BIAS) forward->in[gr_head_forward_at.bias] = back->in[gr_head_back_at.bias] = c->in[BOTH_BIAS];
   back->in[GR_HEAD_BACK_LSE] = lse;
   back->in[GR_HEAD_BACK_DNLL] = c->in[BOTH_DNLL];
-  forward->scratch = back->scratch = room ? room + kept : NULL;
+  forward->scratch = back->scratch = room ? room + lse_room(c) : NULL;
 }
 
 static bool admits_both(const gr_op_call *c, gr_dtype dtype)
@@ -244,7 +246,7 @@ static size_t both_scratch(const gr_op_call *c)
   gr_op_call forward, back;
   take_apart(c, &forward, &back);
   size_t first = forward_scratch(&forward), second = back_scratch(&back);
-  return (size_t)((c->in[GR_HEAD_H].ne[1] + 15) / 16 * 16) * sizeof(float) + (first > second ? first : second);
+  return (size_t)lse_room(c) * sizeof(float) + (first > second ? first : second);
 }
 
 static gr_status run_both(gr_backend *b, gr_gpu_kernel forward_kernel, const back_kernels *k, const gr_op_call *c, gr_error *e)
@@ -256,6 +258,8 @@ static gr_status run_both(gr_backend *b, gr_gpu_kernel forward_kernel, const bac
 }
 
 #define GK_FORMAT(format, dtype)                                                                                                           \
+  static const back_kernels back_##format = { GR_GPU_head_loss_back_##format##_f32, GR_GPU_out_prod_##format##_f32,                        \
+                                              GR_GPU_out_prod_add_##format##_f32 };                                                        \
   bool gr_gpu_admits_head_loss_##format(const gr_op_call *c) { return admits(c, gr_head_forward_at, GR_##dtype); }                         \
   size_t gr_gpu_scratch_head_loss_##format(const gr_op_call *c, int threads)                                                               \
   {                                                                                                                                        \
@@ -274,9 +278,7 @@ static gr_status run_both(gr_backend *b, gr_gpu_kernel forward_kernel, const bac
   }                                                                                                                                        \
   gr_status gr_gpu_run_head_loss_back_##format(gr_backend *b, const gr_op_call *c, gr_error *e)                                            \
   {                                                                                                                                        \
-    static const back_kernels k = { GR_GPU_head_loss_back_##format##_f32, GR_GPU_out_prod_##format##_f32,                                  \
-                                    GR_GPU_out_prod_add_##format##_f32 };                                                                  \
-    return run_back(b, &k, c, e);                                                                                                          \
+    return run_back(b, &back_##format, c, e);                                                                                              \
   }                                                                                                                                        \
   bool gr_gpu_admits_head_loss_dh_##format(const gr_op_call *c) { return admits_both(c, GR_##dtype); }                                     \
   size_t gr_gpu_scratch_head_loss_dh_##format(const gr_op_call *c, int threads)                                                            \
@@ -286,9 +288,7 @@ static gr_status run_both(gr_backend *b, gr_gpu_kernel forward_kernel, const bac
   }                                                                                                                                        \
   gr_status gr_gpu_run_head_loss_dh_##format(gr_backend *b, const gr_op_call *c, gr_error *e)                                              \
   {                                                                                                                                        \
-    static const back_kernels k = { GR_GPU_head_loss_back_##format##_f32, GR_GPU_out_prod_##format##_f32,                                  \
-                                    GR_GPU_out_prod_add_##format##_f32 };                                                                  \
-    return run_both(b, GR_GPU_head_loss_##format##_f32, &k, c, e);                                                                         \
+    return run_both(b, GR_GPU_head_loss_##format##_f32, &back_##format, c, e);                                                             \
   }
 #include "kernels/formats.def"
 #undef GK_FORMAT
