@@ -89,6 +89,13 @@ bool gr_file_is_folder(const char *path)
   return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+gr_status gr_file_fail_folder(const char *path, const char *wanted, const char *example, gr_status status, gr_error *e)
+{
+  size_t n = strlen(path);
+  while (n > 1 && path[n - 1] == '/') n--;
+  return gr_fail(e, status, "%s is a folder%s, such as %.*s/%s", path, wanted, (int)n, path, example);
+}
+
 gr_status gr_file_check_folder(const char *path, const char *otherwise, gr_error *e)
 {
   const char *slash = strrchr(path, '/');

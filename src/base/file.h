@@ -21,6 +21,8 @@ gr_status gr_file_read(const char *path, size_t limit, char **data, size_t *size
 
 bool gr_file_exists(const char *path);
 bool gr_file_is_folder(const char *path);
+/* "PATH is a folder" + what is wanted in its place + ", such as PATH/example". */
+gr_status gr_file_fail_folder(const char *path, const char *wanted, const char *example, gr_status status, gr_error *e);
 /* GR_ERR_IO, in words, when there is no folder for a file of that path to be written in; otherwise: what else to do than to make it. */
 gr_status gr_file_check_folder(const char *path, const char *otherwise, gr_error *e);
 bool gr_file_same(const char *a, const char *b); /* both are there and are one file, whatever they are called */

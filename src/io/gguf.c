@@ -68,20 +68,13 @@ static gr_status parse_part(gr_gguf *g, gr_gguf_part *part, gr_error *e)
   return s;
 }
 
-static gr_status fail_folder(const char *path, gr_error *e)
-{
-  size_t n = strlen(path);
-  while (n > 1 && path[n - 1] == '/') n--;
-  return gr_fail(e, GR_ERR_IO, "%s is a folder, and a model or adapter is a GGUF file: name the file in it, such as %.*s/model.gguf", path,
-                 (int)n, path);
-}
-
 static gr_status map_part(gr_gguf *g, const char *path, gr_error *e)
 {
   gr_gguf_part *part = &g->parts[g->part_count++];
   part->path = gr_arena_strndup(&g->names, path, strlen(path));
   if (!part->path) return gr_fail_memory(e, strlen(path));
-  if (gr_file_is_folder(path)) return fail_folder(path, e);
+  if (gr_file_is_folder(path))
+    return gr_file_fail_folder(path, ", and a model or adapter is a GGUF file: name the file in it", "model.gguf", GR_ERR_IO, e);
   GR_TRY(gr_map_open(&part->map, path, e));
   part->bytes = part->map.data;
   part->size = part->map.size;

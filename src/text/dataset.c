@@ -133,18 +133,10 @@ static bool is_stream(const char *path)
   return strcmp(path, "-") == 0 || (stat(path, &st) == 0 && S_ISFIFO(st.st_mode));
 }
 
-static gr_status fail_folder(const char *path, gr_error *e)
-{
-  size_t n = strlen(path);
-  while (n > 1 && path[n - 1] == '/') n--;
-  return gr_fail(e, GR_ERR_IO,
-                 "%s is a folder, and data comes from files of JSONL, JSON or text: name each of them, such as %.*s/chats.jsonl", path,
-                 (int)n, path);
-}
-
 static gr_status open_bytes(gr_map *m, char **stream, const char *path, gr_error *e)
 {
-  if (gr_file_is_folder(path)) return fail_folder(path, e);
+  if (gr_file_is_folder(path))
+    return gr_file_fail_folder(path, ", and data comes from files of JSONL, JSON or text: name each of them", "chats.jsonl", GR_ERR_IO, e);
   if (!is_stream(path)) return gr_map_open(m, path, e);
   GR_TRY(gr_file_read(path, SIZE_MAX / 2, stream, &m->size, e));
   m->data = (const uint8_t *)*stream;

@@ -56,10 +56,9 @@ gr_status gr_output_check(const char *output, gr_error *e)
 {
   struct stat st;
   size_t n = strlen(output);
-  while (n > 1 && output[n - 1] == '/') n--;
   bool there = stat(output, &st) == 0;
-  if (output[n] || (there && S_ISDIR(st.st_mode)))
-    return gr_fail(e, GR_ERR_USAGE, "%s is a folder: -o takes the file to write, such as %.*s/adapter.gguf", output, (int)n, output);
+  if ((n > 1 && output[n - 1] == '/') || (there && S_ISDIR(st.st_mode)))
+    return gr_file_fail_folder(output, ": -o takes the file to write", "adapter.gguf", GR_ERR_USAGE, e);
   if (there && !S_ISREG(st.st_mode))
     return gr_fail(e, GR_ERR_USAGE, "%s is a device or pipe: -o takes the file to write, such as adapter.gguf", output);
   return gr_file_check_folder(output, "give another -o", e);
