@@ -252,7 +252,7 @@ gr_status gr_lora_save(const gr_lora *l, const gr_model *m, const char *path, co
         (gr_adapter_out){ .base = p->name, .in = p->in, .out = p->out, .experts = p->experts, .rank = p->rank, .a = p->a, .b = p->b };
   }
   char sample[GR_HASH_TEXT];
-  gr_base_sample(m->file, sample);
+  if (base_hash) gr_base_sample(m->file, sample);
   const gr_adapter_info info = { .architecture = m->arch->name,
                                  .alpha = l->alpha,
                                  .base_hash = base_hash,
