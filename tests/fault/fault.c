@@ -2,8 +2,8 @@
  *
  *   GRAFT_FAULT=KIND:N:EFFECT   KIND: alloc (malloc and its kin) or io (open, fopen, opendir, read, write, fsync, mmap of a file,
  *                               rename, mkdir). EFFECT: an errno by name (EIO, ENOSPC, ENOMEM), "+" behind it meaning all later
- *                               calls too; or kill: SIGKILL after half of a write, after an open, before anything else. N from 1;
- *                               0 only counts.
+ *                               calls too; or kill: SIGKILL after half of a write, after an open, before anything else; or stop:
+ *                               SIGSTOP before this call and each later one, which then go on as ever. N from 1; 0 only counts.
  *   GRAFT_FAULT_PATH=TEXT       io: counts only calls on files whose path holds TEXT
  *   GRAFT_FAULT_LOG=FILE        appends "hit KIND N CALL PATH" when it strikes and "seen KIND N" at the end */
 #define _GNU_SOURCE
@@ -33,7 +33,7 @@ enum kind { NONE, ALLOC, IO };
 static struct {
   enum kind kind;
   long at;
-  bool kill, rest;
+  bool kill, stop, rest;
   int error;
   const char *path, *log;
   atomic_long seen;
@@ -62,6 +62,7 @@ __attribute__((constructor)) static void begin(void)
   char *end;
   fault.at = strtol(strchr(spec, ':') ? strchr(spec, ':') + 1 : "0", &end, 10);
   fault.kill = strcmp(end, ":kill") == 0;
+  fault.stop = fault.rest = strcmp(end, ":stop") == 0;
   for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
     size_t n = strlen(errors[i].name);
     if (*end == ':' && strncmp(end + 1, errors[i].name, n) == 0) {
@@ -93,8 +94,9 @@ static bool strikes(enum kind kind, const char *call, const char *path)
   char line[600];
   int used = snprintf(line, sizeof line, "hit %s %ld %s %s\n", kind_name(), n, call, path ? path : "");
   log_line(line, used < (int)sizeof line ? (size_t)used : sizeof line - 1);
-  errno = fault.error;
-  return true;
+  if (fault.stop) kill(getpid(), SIGSTOP);
+  else errno = fault.error;
+  return !fault.stop;
 }
 
 static bool strikes_fd(const char *call, int fd)
