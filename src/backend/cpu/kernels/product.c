@@ -340,7 +340,9 @@ static void one_tile(const gr_cpu_product *p, int64_t col, int64_t cols, int64_t
       int64_t deep = gr_min(t->chunk, t->depth - k);
       bool begun = (k > 0 && !GR_MUTANT(matmul_chunk_overwrites)) || t > p->term,
            done = k + deep >= t->depth && t == p->term + p->terms - 1;
-      gr_walk walk = k + deep < t->depth ? walk_of(t, col, cols, k + deep) : walk_of(t, col + cols, gr_min(cols, end - col - cols), 0);
+      /* Across rows nothing is asked for: of many tokens it came too early, and what it pushed out of the L2 was the tile. */
+      gr_walk walk = { 0 };
+      if (!t->across && k + deep >= t->depth) walk = walk_of(t, col + cols, gr_min(cols, end - col - cols), 0);
       if (!t->w_read) make_tile(p, t, col, cols, k, deep, tile);
       for (int64_t b = block; b < last; b++) {
         int64_t first = gr_block_begin(p->rows, p->blocks, b), rows = gr_block_begin(p->rows, p->blocks, b + 1) - first;
