@@ -148,15 +148,83 @@ GR_INLINE void q6_k_part(bool words, const uint8_t *x, int64_t stride, int64_t f
   }
 }
 
+/* Codes of two and three bits are too few to fill a table: what is above them repeats. Sub-block t of 32 elements in half h: bits 2 t of
+ * codes, bit 4 h + t of Q3_K's third bits. */
+GR_INLINE vf few_from(vf codes, const float *scale, const float *min)
+{
+  return min ? madd(codes, vset(*scale), vset(*min)) : codes * vset(*scale);
+}
+
+GR_INLINE values few_values(bool words, vf codes, const float *scale, const float *min)
+{
+  values v = { few_from(codes, scale, min), { 0 } };
+#if GR_WORDS
+  if (words) v.low = vwords(v.low, few_from(codes, scale + 1, min ? min + 1 : NULL));
+#endif
+  (void)words;
+  return v;
+}
+
+GR_INLINE void q2_k_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
+{
+  const vf codes = { 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3 };
+  const int64_t half = first / PART;
+  gr_head_q2 h;
+  float scale[8][GR_LANES], min[8][GR_LANES];
+  q2_k_open(&h, x, stride);
+  for (int i = 0; i < 8; i++) {
+    vstore(scale[i], half ? q2_k_scale(&h, 8 + i) : q2_k_scale(&h, i));
+    vstore(min[i], half ? q2_k_min(&h, 8 + i) : q2_k_min(&h, i));
+  }
+  const uint8_t *q = x + 16 + 32 * half;
+  for (int r = 0; r < GR_LANES; r += each(words), q += each(words) * stride, dst += GR_COLS) {
+    GR_UNROLL
+    for (int i = 0; i < 32; i += GR_LANES) {
+      vi low = codes_of(words, q + i, stride);
+      GR_UNROLL
+      for (int t = 0; t < 4; t++) {
+        const values v = few_values(words, codes, &scale[2 * t + i / 16][r], &min[2 * t + i / 16][r]);
+        vstore(dst + t * strip + i, look_up_16(words, &v, low >> 2 * t));
+      }
+    }
+  }
+}
+
+GR_INLINE void q3_k_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
+{
+  const vf codes = { -4, -3, -2, -1, 0, 1, 2, 3, -4, -3, -2, -1, 0, 1, 2, 3 };
+  const vi two = (vi){ 0 } + 0x00030003;
+  const int64_t half = first / PART;
+  gr_head_q3 h;
+  float scale[8][GR_LANES];
+  q3_k_open(&h, x, stride);
+  for (int i = 0; i < 8; i++) vstore(scale[i], half ? q3_k_scale(&h, 8 + i) : q3_k_scale(&h, i));
+  const uint8_t *q = x + 32 + 32 * half, *third = x;
+  for (int r = 0; r < GR_LANES; r += each(words), q += each(words) * stride, third += each(words) * stride, dst += GR_COLS) {
+    GR_UNROLL
+    for (int i = 0; i < 32; i += GR_LANES) {
+      vi low = codes_of(words, q + i, stride), top = codes_of(words, third + i, stride) << 2 >> 4 * half;
+      GR_UNROLL
+      for (int t = 0; t < 4; t++) {
+        const values v = few_values(words, codes, &scale[2 * t + i / 16][r], NULL);
+        vstore(dst + t * strip + i, look_up_16(words, &v, (low >> 2 * t & two) | (top >> t & ~two)));
+      }
+    }
+  }
+}
+
 #define ACROSS(type, variant, words)                                                                                                       \
   static void type##_##variant(const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)                                 \
   {                                                                                                                                        \
     type##_part(words, x, stride, first, dst, strip);                                                                                      \
   }
-#define VARIANT(variant, words) ACROSS(q4_k, variant, words) ACROSS(q5_k, variant, words) ACROSS(q6_k, variant, words)
+#define VARIANT(variant, words)                                                                                                            \
+  ACROSS(q2_k, variant, words)                                                                                                             \
+  ACROSS(q3_k, variant, words) ACROSS(q4_k, variant, words) ACROSS(q5_k, variant, words) ACROSS(q6_k, variant, words)
 #define ENTRIES(variant)                                                                                                                   \
   {                                                                                                                                        \
-    [GR_Q4_K] = q4_k_##variant, [GR_Q5_K] = q5_k_##variant, [GR_Q6_K] = q6_k_##variant                                                     \
+    [GR_Q2_K] = q2_k_##variant, [GR_Q3_K] = q3_k_##variant, [GR_Q4_K] = q4_k_##variant, [GR_Q5_K] = q5_k_##variant,                        \
+    [GR_Q6_K] = q6_k_##variant                                                                                                             \
   }
 
 VARIANT(floats, false)

@@ -147,7 +147,7 @@ typedef struct gr_part_k {
   vi w[8], fifth[8];
 } gr_part_k;
 
-enum { GR_Q4_K_PART = 64, GR_Q5_K_PART = 64, GR_Q6_K_PART = 128 };
+enum { GR_Q2_K_PART = 128, GR_Q3_K_PART = 128, GR_Q4_K_PART = 64, GR_Q5_K_PART = 64, GR_Q6_K_PART = 128 };
 
 GR_INLINE void q4_k_open(gr_head_k *h, const uint8_t *x, int64_t stride)
 {
@@ -219,6 +219,102 @@ GR_INLINE vf q6_k_at(const gr_part_q6 *p, int e)
   int b = 8 * (e % 4);
   vi low = p->w[e % 64 / 4] >> (b + 4 * (e / 64)) & 15, high = p->top[e % 32 / 4] >> (b + 2 * (e / 32)) & 3;
   return p->scale[e / 16] * to_float((low | high << 4) - 32);
+}
+
+/* ---- super-blocks of 256 in sub-blocks of 16, codes of two and three bits ---- */
+
+/* Bits 0 and 1 of q, above them those of top. */
+GR_INLINE vi two_bits(vi q, vi top)
+{
+  const vi two = (vi){ 0 } + 3;
+  return (q & two) | (top & ~two);
+}
+
+/* A number for each of the lowest bits of `index`, the others being anything: of two bits themselves, of three less 4. */
+GR_INLINE vf q2_float(vi index)
+{
+#if GR_LANES == 16
+  const vf codes = { 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3 };
+  return (vf)_mm512_permutexvar_ps((__m512i)index, (__m512)codes);
+#else
+  return to_float(index & 3);
+#endif
+}
+
+GR_INLINE vf q3_float(vi index)
+{
+#if GR_LANES == 16
+  const vf codes = { -4, -3, -2, -1, 0, 1, 2, 3, -4, -3, -2, -1, 0, 1, 2, 3 };
+  return (vf)_mm512_permutexvar_ps((__m512i)index, (__m512)codes);
+#else
+  return to_float((index & 7) - 4);
+#endif
+}
+
+typedef struct gr_head_q2 {
+  vf d, dmin;
+  vi scales[4];
+} gr_head_q2;
+
+/* Half a block. */
+typedef struct gr_part_q2 {
+  vf scale[8], min[8];
+  vi w[8];
+} gr_part_q2;
+
+GR_INLINE void q2_k_open(gr_head_q2 *h, const uint8_t *x, int64_t stride)
+{
+  vi d = load_word(x + 80, stride);
+  h->d = half_floats(d), h->dmin = half_floats((vi)((vu)d >> 16));
+  load_words(h->scales, x, stride);
+}
+GR_INLINE vf q2_k_scale(const gr_head_q2 *h, int s) { return h->d * to_float(h->scales[s / 4] >> 8 * (s % 4) & 15); }
+GR_INLINE vf q2_k_min(const gr_head_q2 *h, int s) { return -(h->dmin * to_float(h->scales[s / 4] >> (8 * (s % 4) + 4) & 15)); }
+GR_INLINE void q2_k_load(gr_part_q2 *p, const gr_head_q2 *h, const uint8_t *x, int64_t stride, int part)
+{
+  for (int i = 0; i < 8; i++) p->scale[i] = q2_k_scale(h, 8 * part + i), p->min[i] = q2_k_min(h, 8 * part + i);
+  for (int i = 0; i < 2; i++) load_words(p->w + 4 * i, x + 16 + 32 * part + 16 * i, stride);
+}
+GR_INLINE vf q2_k_at(const gr_part_q2 *p, int e)
+{
+  return madd(q2_float(p->w[e % 32 / 4] >> (8 * (e % 4) + 2 * (e / 32))), p->scale[e / 16], p->min[e / 16]);
+}
+
+typedef struct gr_head_q3 {
+  vf d;
+  vi scales[4], third[8]; /* scales from their second byte before: word 0 has two bytes of codes, word 3 has d */
+} gr_head_q3;
+
+typedef struct gr_part_q3 {
+  vf scale[8];
+  vi w[8], third[8];
+} gr_part_q3;
+
+GR_INLINE void q3_k_open(gr_head_q3 *h, const uint8_t *x, int64_t stride)
+{
+  for (int i = 0; i < 2; i++) load_words(h->third + 4 * i, x + 16 * i, stride);
+  load_words(h->scales, x + 94, stride);
+  h->d = half_floats((vi)((vu)h->scales[3] >> 16));
+}
+/* Four bits of scale s stand in byte s % 8, two in byte 8 + s % 4 (quant/kquant.h). */
+GR_INLINE vf q3_k_scale(const gr_head_q3 *h, int s)
+{
+  int at = 2 + s % 8, top = 10 + s % 4;
+  vi low = h->scales[at / 4] >> (8 * (at % 4) + s / 8 * 4) & 15, high = h->scales[top / 4] >> (8 * (top % 4) + s / 4 * 2) & 3;
+  return h->d * to_float((low | high << 4) - 32);
+}
+/* Bit 4 * part of each byte of `third` is the first 32 elements'. */
+GR_INLINE void q3_k_load(gr_part_q3 *p, const gr_head_q3 *h, const uint8_t *x, int64_t stride, int part)
+{
+  for (int i = 0; i < 8; i++) p->scale[i] = q3_k_scale(h, 8 * part + i);
+  for (int i = 0; i < 2; i++) load_words(p->w + 4 * i, x + 32 + 32 * part + 16 * i, stride);
+  for (int i = 0; i < 8; i++) p->third[i] = h->third[i] >> 4 * part;
+}
+GR_INLINE vf q3_k_at(const gr_part_q3 *p, int e)
+{
+  int t = e / 32, byte = 8 * (e % 4), third = byte + t - 2;
+  vi top = p->third[e % 32 / 4];
+  return p->scale[e / 16] * q3_float(two_bits(p->w[e % 32 / 4] >> (byte + 2 * t), third < 0 ? top << -third : top >> third));
 }
 
 #endif

@@ -130,6 +130,8 @@ THIN(q4_0)
 THIN(q4_1)
 THIN(q8_0)
 #if SUPER_BLOCKS
+THIN_K(q2_k, gr_head_q2, gr_part_q2, GR_Q2_K_PART)
+THIN_K(q3_k, gr_head_q3, gr_part_q3, GR_Q3_K_PART)
 THIN_K(q4_k, gr_head_k, gr_part_k, GR_Q4_K_PART)
 THIN_K(q5_k, gr_head_k, gr_part_k, GR_Q5_K_PART)
 THIN_K(q6_k, gr_head_q6, gr_part_q6, GR_Q6_K_PART)
@@ -171,6 +173,8 @@ typedef void square_fn(const thin *t, int g, const float *const src[GR_LANES], i
 
 #if SUPER_BLOCKS
 #define EACH_SUPER(R, variant, bf16)                                                                                                       \
+  static void q2_k_##variant##_##R(const thin *t) { q2_k_thin(bf16, R, t); }                                                               \
+  static void q3_k_##variant##_##R(const thin *t) { q3_k_thin(bf16, R, t); }                                                               \
   static void q4_k_##variant##_##R(const thin *t) { q4_k_thin(bf16, R, t); }                                                               \
   static void q5_k_##variant##_##R(const thin *t) { q5_k_thin(bf16, R, t); }                                                               \
   static void q6_k_##variant##_##R(const thin *t) { q6_k_thin(bf16, R, t); }
@@ -200,7 +204,9 @@ _Static_assert(GR_CPU_THIN == 4, "one kernel for each number of rows");
     name##_1, name##_2, name##_3, name##_4                                                                                                 \
   }
 #if SUPER_BLOCKS
-#define SUPER_TYPES(variant) , [GR_Q4_K] = ALL(q4_k_##variant), [GR_Q5_K] = ALL(q5_k_##variant), [GR_Q6_K] = ALL(q6_k_##variant)
+#define SUPER_TYPES(variant)                                                                                                               \
+  , [GR_Q2_K] = ALL(q2_k_##variant), [GR_Q3_K] = ALL(q3_k_##variant), [GR_Q4_K] = ALL(q4_k_##variant), [GR_Q5_K] = ALL(q5_k_##variant),    \
+    [GR_Q6_K] = ALL(q6_k_##variant)
 #else
 #define SUPER_TYPES(variant)
 #endif

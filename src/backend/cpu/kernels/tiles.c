@@ -66,14 +66,16 @@ GR_INLINE int64_t strip_of(bool words, int64_t n) { return (words ? n / 2 : n) *
 TILE(q4_0)
 TILE(q4_1)
 TILE(q8_0)
+TILE_K(q2_k, gr_head_q2, gr_part_q2, GR_Q2_K_PART)
+TILE_K(q3_k, gr_head_q3, gr_part_q3, GR_Q3_K_PART)
 TILE_K(q4_k, gr_head_k, gr_part_k, GR_Q4_K_PART)
 TILE_K(q5_k, gr_head_k, gr_part_k, GR_Q5_K_PART)
 TILE_K(q6_k, gr_head_q6, gr_part_q6, GR_Q6_K_PART)
 
 gr_tile_fn *const GR_ISA_FN(tiles)[1 + GR_WORDS][GR_DTYPE_COUNT] = {
 #define TILES(variant)                                                                                                                     \
-  { [GR_Q4_0] = q4_0_##variant, [GR_Q4_1] = q4_1_##variant, [GR_Q8_0] = q8_0_##variant,                                                    \
-    [GR_Q4_K] = q4_k_##variant, [GR_Q5_K] = q5_k_##variant, [GR_Q6_K] = q6_k_##variant },
+  { [GR_Q4_0] = q4_0_##variant, [GR_Q4_1] = q4_1_##variant, [GR_Q8_0] = q8_0_##variant, [GR_Q2_K] = q2_k_##variant,                        \
+    [GR_Q3_K] = q3_k_##variant, [GR_Q4_K] = q4_k_##variant, [GR_Q5_K] = q5_k_##variant, [GR_Q6_K] = q6_k_##variant },
   TILES(tile)
 #if GR_WORDS
       TILES(words)
