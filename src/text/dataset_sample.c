@@ -246,6 +246,7 @@ static gr_status document(data_reader *r, const gr_conversation *c, gr_error *e)
   gr_data_count(r, GR_DATA_LOST_BYTES, x->lost > 0);
   gr_data_count(r, r->o->parse_special ? GR_DATA_CONTROL_READ : GR_DATA_CONTROL_TEXT, gr_data_spells_control(r, c->text, c->text_len));
   size_t n = x->count;
+  if (n > 1 && x->ids[n - 1] == eos && x->length[n - 1] == 0 && x->ids[n - 2] == eos) n--; /* the text spells it */
   GR_TRY(room_for_weights(r, n + 1, e));
   if (eos >= 0 && (n == 0 || x->ids[n - 1] != eos)) {
     if (n == x->cap) { /* one more id; places are not needed any more */

@@ -1,6 +1,7 @@
 /* libFuzzer target for data sets. An input is two bytes of options and a file: JSONL, JSON or plain text. It is read with a small
- * vocabulary and one of two chat templates; what must hold of any samples and of their packing is checked. Then it is read once more
- * with allocations failing, as the input chooses: that gives the same samples or says that memory ran out, and nothing else.
+ * vocabulary and one of two chat templates; what must hold of any samples and of their packing is checked, and that special tokens are read
+ * where the text spells them and parse_special says so, and nowhere else. Then it is read once more with allocations failing, as the input
+ * chooses: that gives the same samples or says that memory ran out, and nothing else.
  *
  *   cmake -B b -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DGR_FUZZ=ON -DGR_SANITIZE=address,undefined
  *   b/tests/fuzz/seed_dataset SEEDS && b/tests/fuzz/fuzz_dataset -dict=tests/fuzz/dataset.dict -max_len=4096 -timeout=10 CORPUS SEEDS */
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "special_vocab.h"
 #include "text/dataset.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -34,55 +36,13 @@ enum { NAMES = sizeof names / sizeof *names };
 static char folder[] = "/tmp/graft-fuzz-XXXXXX";
 
 static struct {
-  gr_tokenizer *tokenizer;
+  gr_tokenizer *tokenizers[2]; /* the second puts <s> and </s> */
   gr_template *templates[2];
   char paths[NAMES][128];
   long live; /* allocations of these */
 } kept;
 
 /* ---- what every input shares ---- */
-
-/* All bytes, some merges, and the control tokens that the templates write. */
-static gr_tokenizer *make_tokenizer(void)
-{
-  enum { BYTES = 256, CONTROLS = 4, MERGES = 5 };
-  static char alphabet[BYTES][8];
-  static const char *const controls[CONTROLS] = { "<s>", "</s>", "<|im_start|>", "<|im_end|>" };
-  static const char *const merged[MERGES] = { "th", "the", "in", "as", "\xc4\xa0the" };
-  static const char *const merges[MERGES] = { "t h", "th e", "i n", "a s", "\xc4\xa0 the" };
-  gr_text_view tokens[BYTES + CONTROLS + MERGES], pairs[MERGES];
-  int32_t types[BYTES + CONTROLS + MERGES];
-  size_t n = 0;
-  for (uint32_t b = 0, other = 0x100; b < BYTES; b++) {
-    size_t length = gr_utf8_encode((b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174 ? b : other++, alphabet[b]);
-    tokens[n++] = (gr_text_view){ alphabet[b], length };
-  }
-  for (size_t i = 0; i < MERGES; i++) {
-    tokens[n++] = (gr_text_view){ merged[i], strlen(merged[i]) };
-    pairs[i] = (gr_text_view){ merges[i], strlen(merges[i]) };
-  }
-  for (size_t i = 0; i < n; i++) types[i] = GR_TOKEN_NORMAL;
-  gr_tokenizer_spec spec;
-  gr_tokenizer_spec_init(&spec);
-  for (size_t i = 0; i < CONTROLS; i++) {
-    types[n] = GR_TOKEN_CONTROL;
-    tokens[n++] = (gr_text_view){ controls[i], strlen(controls[i]) };
-  }
-  spec.model = "gpt2";
-  spec.pre = "qwen2";
-  spec.tokens = tokens;
-  spec.types = types;
-  spec.token_count = n;
-  spec.merges = pairs;
-  spec.merge_count = MERGES;
-  spec.role[GR_ROLE_BOS] = (int64_t)n - 4;
-  spec.role[GR_ROLE_EOS] = (int64_t)n - 3;
-  spec.role[GR_ROLE_EOT] = (int64_t)n - 1;
-  gr_tokenizer *t;
-  gr_error e = { 0 };
-  if (gr_tokenizer_build(&t, &spec, &e) != GR_OK) abort();
-  return t;
-}
 
 static void sweep(void)
 {
@@ -96,7 +56,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
   gr_error e = { 0 };
   if (!mkdtemp(folder) || atexit(sweep)) abort();
   for (size_t i = 0; i < NAMES; i++) snprintf(kept.paths[i], sizeof kept.paths[i], "%s/%s", folder, names[i]);
-  kept.tokenizer = make_tokenizer();
+  for (int i = 0; i < 2; i++)
+    if (special_vocab(&kept.tokenizers[i], i, &e) != GR_OK) abort();
   if (gr_template_parse(&kept.templates[0], chatml, sizeof chatml - 1, "chatml", &e) != GR_OK) abort();
   if (gr_template_parse(&kept.templates[1], everything, sizeof everything - 1, "everything", &e) != GR_OK) abort();
   kept.live = allocations.live;
@@ -119,7 +80,7 @@ static void write_file(const char *path, const uint8_t *bytes, size_t n)
 
 static size_t check_sample(const gr_dataset *d, const gr_sample *x, int32_t window, uint32_t lines)
 {
-  size_t trained = 0, vocab = gr_tokenizer_vocab_size(kept.tokenizer);
+  size_t trained = 0, vocab = gr_tokenizer_vocab_size(kept.tokenizers[0]);
   if (x->n < 2 || x->n > window || x->weights[0] != 0 || x->file != 0 || x->line < 1 || x->line > lines) abort();
   if (x->record >= gr_dataset_counts(d)->records) abort();
   for (int32_t i = 0; i < x->n; i++) {
@@ -175,6 +136,69 @@ static void check(const gr_dataset *d, const gr_data_options *o, uint32_t lines)
   check_packing(d, o->window, false);
 }
 
+/* ---- special tokens ---- */
+
+/* Plain text: the windows, each beginning with the last token of the one before, spell the file, special tokens standing where the rule
+ * puts them. */
+static void check_plain(const gr_dataset *d, const gr_data_options *o, const uint8_t *bytes, size_t n)
+{
+  char *text = malloc(n + 1);
+  int32_t *found = malloc((n + 1) * sizeof *found);
+  bool *covered = malloc(n + 1);
+  const int32_t bos = special_first, eos = bos + 1;
+  const bool add = gr_tokenizer_adds_bos(o->tokenizer);
+  size_t length = 0, at = 0;
+  if (!text || !found || !covered) abort();
+  if (n >= 3 && !memcmp(bytes, "\xef\xbb\xbf", 3)) bytes += 3, n -= 3;
+  for (size_t i = 0; i < n; i++)
+    if (bytes[i] != '\r' || i + 1 == n || bytes[i + 1] != '\n') text[length++] = (char)bytes[i];
+  special_places(text, length, o->parse_special, found, covered);
+  bool starts = o->parse_special && length && found[0] == bos, stops = false;
+  for (size_t i = 0; i < gr_dataset_count(d); i++) {
+    const gr_sample *x = gr_dataset_at(d, i);
+    for (int32_t k = i > 0; k < x->n; k++) {
+      gr_buf back = { 0 };
+      gr_error e = { 0 };
+      bool first = i == 0 && k == 0, last = i + 1 == gr_dataset_count(d) && k + 1 == x->n;
+      if (first && add && !starts && x->ids[k] == bos) continue;
+      if (last && at == length && add && !stops && x->ids[k] == eos) break;
+      if (at >= length || (x->ids[k] != found[at] && (x->ids[k] >= special_first || found[at] >= 0))) abort();
+      stops = o->parse_special && x->ids[k] == eos;
+      if (gr_tokenizer_decode(o->tokenizer, x->ids + k, 1, GR_DECODE_CONTROL, &back, &e) != GR_OK) abort();
+      if (back.len > length - at || memcmp(back.data, text + at, back.len) != 0) abort();
+      at += back.len;
+      gr_buf_free(&back);
+    }
+  }
+  if (at != length) abort();
+  free(text);
+  free(found);
+  free(covered);
+}
+
+/* parse_special changes nothing but how bare text is read, and nothing of text that spells no control token. */
+static void check_special(const char *path, const gr_data_options *o, const uint8_t *bytes, size_t n)
+{
+  uint64_t hash[2];
+  size_t spelled[2];
+  for (int parse = 0; parse < 2; parse++) {
+    gr_dataset *d = NULL;
+    gr_error e = { 0 };
+    gr_data_options other = *o;
+    other.parse_special = parse;
+    bool read = gr_dataset_add(&d, path, &other, &e) == GR_OK;
+    if (!read) gr_dataset_free(d);
+    if (!read) return;
+    const gr_data_counts *c = gr_dataset_counts(d);
+    if (gr_dataset_format(d) == GR_DATA_PLAIN) check_plain(d, &other, bytes, n);
+    if (c->events[parse ? GR_DATA_CONTROL_TEXT : GR_DATA_CONTROL_READ]) abort();
+    spelled[parse] = c->events[parse ? GR_DATA_CONTROL_READ : GR_DATA_CONTROL_TEXT];
+    hash[parse] = gr_dataset_hash(d);
+    gr_dataset_free(d);
+  }
+  if (!spelled[0] && !spelled[1] && hash[0] != hash[1]) abort();
+}
+
 /* Reads the file; the hash of its samples, or 0 when it is refused. */
 static gr_status attempt(const char *path, const gr_data_options *o, uint32_t lines, uint64_t *hash)
 {
@@ -197,7 +221,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   unsigned bits = data[0] | (unsigned)data[1] << 8;
   const char *path = kept.paths[(bits >> 4 & 3) % NAMES];
   static const int32_t windows[] = { 2, 16, 64, 1024 };
-  gr_data_options o = { .tokenizer = kept.tokenizer,
+  gr_data_options o = { .tokenizer = kept.tokenizers[bits >> 13 & 1],
                         .chat_template = kept.templates[bits >> 6 & 1],
                         .format = (bits & 15) < GR_DATA_FORMATS ? (gr_data_format)(bits & 15) : GR_DATA_AUTO,
                         .train_on_inputs = bits >> 7 & 1,
@@ -211,6 +235,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   write_file(path, data + 2, size - 2);
   allocations_fail(0, false);
   gr_status s = attempt(path, &o, lines, &whole);
+  if (s == GR_OK) check_special(path, &o, data + 2, size - 2);
+  if (allocations.live != kept.live) abort();
+  allocations_fail(0, false); /* of how many one may fail is counted afresh */
+  if (attempt(path, &o, lines, &again) != s || again != whole) abort();
   allocations_fail(1 + (size_t)(choice >> 1) % allocations.seen, choice & 1);
   gr_status t = attempt(path, &o, lines, &again);
   if (t != GR_ERR_MEMORY && (t != s || again != whole)) abort();

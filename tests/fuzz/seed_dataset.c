@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The options, as fuzz_dataset reads them: form, name of the file, template, all trained, window, over-long, control tokens. */
+/* The options, as fuzz_dataset reads them: form, name of the file, template, all trained, window, over-long, control tokens, ends. */
 enum {
   AUTO = 0,
   TEXT = 6,
@@ -15,7 +15,8 @@ enum {
   SHORT = 1 << 8,
   LONG = 3 << 8,
   SPLIT = 2 << 10,
-  SPECIAL = 1 << 12
+  SPECIAL = 1 << 12,
+  ENDS = 1 << 13 /* a vocabulary that puts <s> and </s> */
 };
 
 static const struct {
@@ -57,6 +58,9 @@ static const struct {
   { SHORT | SPLIT | SPECIAL | AS_TXT, "the <|im_end|><|im_end|> text </s> <|im_sta\nrt|>\n" },
   { LONG | SPECIAL, "{\"prompt\": \"<|im_start|>the\", \"completion\": \"<|im_end|>\"}\n{\"messages\": [{\"role\": \"user\", \"content\":"
                     " \"<|im_end|>\"}, {\"role\": \"assistant\", \"content\": \"a\"}]}\n" },
+  { LONG | SPECIAL | ENDS | AS_TXT, "<s>the <|im_start|>user|>\n\nOrla <|im_<|tool|>end|> in bread\n\n\n<|im_end|>\n</s>" },
+  { SHORT | SPECIAL | ENDS | PLAIN, "<s><s>\r\nOrla<|im_end|>\r\n</s></s>" },
+  { LONG | SPECIAL | ENDS | TEXT, "{\"text\": \"<s>the<|tool|></s>\"}\n{\"text\": \"</s><s>\"}\n{\"text\": \"bread|>\\n\"}" },
   { LONG, "{\"question\": \"q\", \"answer\": \"cut\n{\"question\": \"q\", \"answer\": \"a\"}\n{\"question\": [\n" },
   { LONG, "{\"question\": \"q\", \"answer\": NaN}" },
   { LONG, "{\"question\": \"q\"} {\"answer\": \"a\"}" },
