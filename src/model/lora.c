@@ -42,17 +42,23 @@ static void list_targets(const gr_model *m, gr_buf *out)
   }
 }
 
+/* Why a target that users mean does not exist. */
+static const char *why_not(const gr_model *m, const char *target)
+{
+  bool embedding = gr_lora_match(target, "token_embd.weight"), head = gr_lora_match(target, "output.weight");
+  if (m->tied && (embedding || head))
+    return "; the head of this model is its token embedding (tied), and llama.cpp cannot load an adapter on it";
+  return embedding ? "; embeddings are looked up, not multiplied, and take no adapter" : "";
+}
+
 static gr_status unknown_target(const gr_model *m, const char *target, gr_error *e)
 {
   gr_buf list = { 0 };
   list_targets(m, &list);
-  const char *tied = m->tied && (gr_lora_match(target, "output.weight") || gr_lora_match(target, "token_embd.weight"))
-                         ? "; the head of this model is tied to token_embd, and llama.cpp cannot load an adapter on it"
-                         : "";
   gr_status s = gr_fail(e, GR_ERR_USAGE,
                         "the target module '%s' matches nothing in this model%s; valid: %s, their Hugging Face names, attention, mlp, "
                         "experts, all-linear, or re:EXPRESSION",
-                        target, tied, list.data ? list.data : "");
+                        target, why_not(m, target), list.data ? list.data : "");
   gr_buf_free(&list);
   return s;
 }

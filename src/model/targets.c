@@ -41,6 +41,7 @@ static const struct {
   { "w2", "ffn_down_exps" },
   { "w3", "ffn_up_exps" },
   { "lm_head", "output" },
+  { "embed_tokens", "token_embd" }, /* no linear, so that it is refused by a name it is known by */
 };
 
 /* Modules that may stand before an alias. */

@@ -81,8 +81,15 @@ static void wrong_options_are_refused_in_words(void **state)
 {
   (void)state;
   const char *const wrong[] = { "attn_z" }, *const head[] = { "output" };
+  static const char *const embeddings[] = { "embed_tokens", "token_embd", "token_embd.weight", "lm_head" };
   expect_refusal("llama", (gr_lora_options){ .rank = 4, .alpha = 8, .targets = wrong, .n_targets = 1 }, "attn_q, attn_k, attn_v");
   expect_refusal("qwen2", (gr_lora_options){ .rank = 4, .alpha = 8, .targets = head, .n_targets = 1 }, "tied");
+  for (size_t i = 0; i < 4; i++)
+    expect_refusal("qwen2", (gr_lora_options){ .rank = 4, .alpha = 8, .targets = embeddings + i, .n_targets = 1 },
+                   "its token embedding (tied)");
+  for (size_t i = 0; i < 3; i++)
+    expect_refusal("llama", (gr_lora_options){ .rank = 4, .alpha = 8, .targets = embeddings + i, .n_targets = 1 },
+                   "embeddings are looked up, not multiplied");
   expect_refusal("llama", (gr_lora_options){ .rank = 0, .alpha = 8 }, "at least 1");
   expect_refusal("llama", (gr_lora_options){ .rank = 4096, .alpha = 8 }, "larger than");
   expect_refusal("llama", (gr_lora_options){ .rank = 4, .alpha = -1 }, "alpha");
