@@ -10,13 +10,21 @@
 
 enum { BAD_MAX = 8 };
 
+/* Values of the gradient that one launch has made. */
+typedef struct gradient_part {
+  float *to;
+  const float *from;
+  size_t n;
+} gradient_part;
+
 struct gr_step {
   const gr_model *model;
   gr_lora *lora;
   gr_step_options o;
   gr_model_graph mg;
-  gr_tensor *seed;   /* [n] weights: the gradient of the weighted sum to nll */
-  gr_tensor **grads; /* [2 * pairs] a0, b0, a1, b1, ... */
+  gr_tensor *seed;      /* [n] weights: the gradient of the weighted sum to nll */
+  gr_tensor **grads;    /* [2 * pairs] a0, b0, a1, b1, ... */
+  gradient_part *parts; /* [2 * pairs] */
   gr_plan *plan;
   gr_step_sums sums;
   size_t bad[BAD_MAX], n_bad; /* samples of the last run whose nll is not finite; n_bad counts beyond BAD_MAX */
@@ -36,7 +44,8 @@ static gr_status build_backward(gr_step *s, gr_error *e)
   size_t n = s->mg.n_pairs;
   gr_tensor **wrt = gr_calloc(2 * n, sizeof(gr_tensor *));
   s->grads = gr_calloc(2 * n, sizeof(gr_tensor *));
-  if (!wrt || !s->grads) {
+  s->parts = gr_calloc(2 * n, sizeof *s->parts);
+  if (!wrt || !s->grads || !s->parts) {
     gr_free(wrt);
     return gr_fail_memory(e, 2 * n * sizeof(gr_tensor *));
   }
@@ -158,6 +167,7 @@ void gr_step_free(gr_step *s)
   gr_plan_free(s->plan);
   gr_model_graph_free(&s->mg);
   gr_free(s->grads);
+  gr_free(s->parts);
   gr_free(s->ids);
   gr_free(s->gradient);
   gr_free(s->piece);
@@ -174,10 +184,23 @@ size_t gr_step_bad_samples(const gr_step *s, size_t *bad, size_t most)
   return s->n_bad;
 }
 
+enum { PIECE = 1 << 16 };
+
+static void clear_piece(void *ctx, size_t job, int thread)
+{
+  (void)thread;
+  const gr_step *s = ctx;
+  size_t begin = job * PIECE, n = s->gradient_floats - begin < PIECE ? s->gradient_floats - begin : PIECE;
+  memset(s->gradient + begin, 0, n * sizeof(float));
+}
+
+/* The gradient is as large as the adapter: one thread would pass over it at half of what memory gives. */
+static gr_pool *pool_of(const gr_step *s) { return s->o.backends[s->o.n_backends - 1]->pool; }
+
 void gr_step_clear(gr_step *s)
 {
   s->sums = (gr_step_sums){ 0 };
-  if (s->gradient && !GR_MUTANT(step_no_clear)) memset(s->gradient, 0, s->gradient_floats * sizeof(float));
+  if (s->gradient && !GR_MUTANT(step_no_clear)) gr_pool_run(pool_of(s), (s->gradient_floats + PIECE - 1) / PIECE, clear_piece, s);
 }
 
 /* ---- running ---- */
@@ -268,21 +291,34 @@ static gr_status add_sums(gr_step *s, const size_t *indices, gr_error *e)
   return GR_OK;
 }
 
-/* The gradient of pair i stands at the place of its values in the adapter: A, then B. */
+static void add_part(void *ctx, size_t job, int thread)
+{
+  (void)thread;
+  const gr_step *s = ctx;
+  const gradient_part *part = &s->parts[job];
+  float *to = part->to;
+  const float *from = part->from;
+  for (size_t k = 0; k < part->n; k++) to[k] += GR_MUTANT(step_divides_each_run) ? from[k] / (float)s->used : from[k];
+}
+
+/* The gradient of pair i stands at the place of its values in the adapter: A, then B. One that is not seen in place is added alone. */
 static gr_status add_gradient(gr_step *s, gr_error *e)
 {
   float *to = s->gradient;
+  size_t parts = 0;
   for (size_t i = 0; i < 2 * s->mg.n_pairs; i++) {
     const gr_tensor *g = s->grads[i];
     size_t n = values_of(g);
     const float *from = gr_tensor_contiguous(g) ? gr_plan_host(s->plan, g) : NULL;
-    if (!from) {
+    s->parts[parts] = (gradient_part){ to, from ? from : s->piece, n };
+    if (from) parts++;
+    else {
       GR_TRY(gr_plan_read(s->plan, g, s->piece, n * sizeof(float), e));
-      from = s->piece;
+      add_part(s, parts, 0);
     }
-    for (size_t k = 0; k < n; k++) to[k] += GR_MUTANT(step_divides_each_run) ? from[k] / (float)s->used : from[k];
     to += n;
   }
+  gr_pool_run(pool_of(s), parts, add_part, s);
   return GR_OK;
 }
 
