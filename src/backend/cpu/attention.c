@@ -79,14 +79,17 @@ static int64_t parts_of(const gr_cpu_attention *a, int64_t queries)
   return gr_max(1, gr_min(most, gr_min(queries, queries * a->group / GR_CPU_BACK_ROWS)));
 }
 
-/* Runs become their parts, of about the same work: the area below a diagonal. Returns how many there are. */
+/* Runs become their parts, of about the same work: the area below a diagonal, and what a query costs besides. Returns how many there are.
+ */
 static int64_t deal_parts(const gr_cpu_attention *a, const gr_cpu_run *runs, int64_t n_runs, gr_cpu_run *jobs)
 {
+  const double query = 24; /* a query costs what so many of its keys do: measured */
   int64_t n = 0;
   for (int64_t i = 0; i < n_runs; i++) {
     int32_t parts = (int32_t)parts_of(a, runs[i].count), from = 0;
+    double count = runs[i].count, work = count * (count / 2 + query);
     for (int32_t p = 0; p < parts; p++) {
-      int32_t to = p + 1 == parts ? runs[i].count : (int32_t)(sqrt((double)(p + 1) / parts) * runs[i].count);
+      int32_t to = p + 1 == parts ? runs[i].count : (int32_t)(sqrt(query * query + 2 * work * (p + 1) / parts) - query);
       jobs[n++] = (gr_cpu_run){ runs[i].first + from, to - from, p };
       from = to;
     }
@@ -164,6 +167,7 @@ typedef struct jobs {
   gr_cpu_visible *visible;
   gr_cpu_run *runs, *parts;
   int64_t n_runs, n_parts, sums; /* parts of the run that has most */
+  uint8_t *reached;              /* [parts][keys]: whether a query of that part sees the key */
   int32_t *key_start;
   gr_cpu_strip *strips;
   int64_t n_strips;
@@ -233,6 +237,7 @@ static size_t lay_out_back(jobs *w, const gr_op_call *call, int threads, char *b
     a->dk_sums = (gr_cpu_heads){ take_floats(&t, heads * m * a->k.ne[0]), a->k.ne[0], m * a->k.ne[0] };
     a->dv_sums = (gr_cpu_heads){ take_floats(&t, heads * m * a->v.ne[0]), a->v.ne[0], m * a->v.ne[0] };
   }
+  w->reached = take_bytes(&t, parts_of(a, n) * m);
   w->scratch_floats = back_floats(a);
   w->scratch = take_floats(&t, w->scratch_floats * threads);
   return t.at;
@@ -301,34 +306,68 @@ static gr_status run(gr_backend *b, const gr_op_call *call, bool bf16)
   return GR_OK;
 }
 
-static void clear_job(void *ctx, size_t job, int thread)
+/* Keys that a query of the part sees, from an even number of keys after the segment's first on; none: an empty range. */
+static gr_cpu_visible keys_of(const jobs *w, gr_cpu_run part)
 {
-  (void)thread;
-  const jobs *w = ctx;
+  gr_cpu_visible all = { w->visible[part.first].start, INT32_MAX, 0 };
+  for (int32_t i = part.first; i < part.first + part.count; i++) {
+    const gr_cpu_visible *see = &w->visible[i];
+    if (see->from >= see->to) continue;
+    if (see->from < all.from) all.start = see->start, all.from = see->from;
+    if (see->to > all.to) all.to = see->to;
+  }
+  if (all.from >= all.to) return (gr_cpu_visible){ 0, 0, 0 };
+  all.from -= (all.from - all.start) % 2;
+  return all;
+}
+
+static void mark_reached(jobs *w)
+{
+  const int64_t keys = w->a.k.ne[2];
+  memset(w->reached, 0, (size_t)(w->sums * keys));
+  for (int64_t i = 0; i < w->n_parts; i++) {
+    gr_cpu_visible see = keys_of(w, w->parts[i]);
+    memset(w->reached + w->parts[i].part * keys + see.from, 1, (size_t)(see.to - see.from));
+  }
+}
+
+/* Sums of the keys that are reached are cleared by the thread that adds to them next. */
+static void clear_sums(const jobs *w, int64_t head, gr_cpu_run part)
+{
   const gr_cpu_heads *sums[] = { &w->a.dk_sums, &w->a.dv_sums };
   const int64_t width[] = { w->a.k.ne[0], w->a.v.ne[0] };
+  const gr_cpu_visible see = keys_of(w, part);
   for (int i = 0; i < 2; i++)
-    for (int64_t key = 0; key < w->a.k.ne[2]; key++)
-      memset(sums[i]->data + (int64_t)job * sums[i]->head + key * sums[i]->row, 0, (size_t)width[i] * sizeof(float));
+    for (int64_t key = see.from; key < see.to; key++)
+      memset(sums[i]->data + (part.part * w->a.k.ne[1] + head) * sums[i]->head + key * sums[i]->row, 0, (size_t)width[i] * sizeof(float));
 }
 
 static void back_job(void *ctx, size_t job, int thread)
 {
   const jobs *w = ctx;
-  int64_t heads = w->a.k.ne[1];
-  w->isa->attention_back(&w->a, (int64_t)job % heads, w->parts[(int64_t)job / heads], w->scratch + w->scratch_floats * thread);
+  int64_t heads = w->a.k.ne[1], head = (int64_t)job % heads;
+  gr_cpu_run part = w->parts[(int64_t)job / heads];
+  clear_sums(w, head, part);
+  w->isa->attention_back(&w->a, head, part, w->scratch + w->scratch_floats * thread);
 }
 
 enum { SUM_KEYS = 16 }; /* of a job */
 
+/* The sum over parts that reach the key; 0 where none does. A single part's sums are the result already. */
 static void sum_parts(const jobs *w, const gr_cpu_heads *sums, const gr_array *out, int64_t key)
 {
   const int64_t part = out->ne[1] * sums->head, parts = GR_MUTANT(attention_back_one_part) ? 1 : w->sums;
   for (int64_t head = 0; head < out->ne[1]; head++) {
     float *y = (float *)gr_array_at(out, 0, head, key, 0);
     const float *x = sums->data + head * sums->head + key * sums->row;
-    memcpy(y, x, (size_t)out->ne[0] * sizeof *y);
-    for (int64_t p = 1; p < parts; p++) w->isa->add(y, y, x + p * part, out->ne[0]);
+    bool begun = false;
+    for (int64_t p = 0; p < parts; p++, x += part) {
+      if (!w->reached[p * w->a.k.ne[2] + key]) continue;
+      if (begun) w->isa->add(y, y, x, out->ne[0]);
+      else if (x != y) memcpy(y, x, (size_t)out->ne[0] * sizeof *y);
+      begun = true;
+    }
+    if (!begun && !GR_MUTANT(attention_back_unseen_keys)) memset(y, 0, (size_t)out->ne[0] * sizeof *y);
   }
 }
 
@@ -355,9 +394,9 @@ static gr_status run_back(gr_backend *b, const gr_op_call *call, bool bf16)
   for (int64_t i = 0; i < w.n_parts; i++) w.sums = gr_max(w.sums, w.parts[i].part + 1);
   if (w.sums == 1) w.a.dk_sums = rows_of(&w.a.dk), w.a.dv_sums = rows_of(&w.a.dv);
   pack(&w, call->pool);
-  gr_pool_run(call->pool, (size_t)(w.sums * w.a.k.ne[1]), clear_job, &w);
+  mark_reached(&w);
   gr_pool_run(call->pool, (size_t)(w.n_parts * w.a.k.ne[1]), back_job, &w);
-  if (w.sums > 1) gr_pool_run(call->pool, (size_t)gr_ceil_div(w.a.k.ne[2], SUM_KEYS), sum_job, &w);
+  gr_pool_run(call->pool, (size_t)gr_ceil_div(w.a.k.ne[2], SUM_KEYS), sum_job, &w);
   return GR_OK;
 }
 

@@ -26,8 +26,9 @@ typedef struct back_block {
   float lse[GR_CPU_BACK_ROWS], flow[GR_CPU_BACK_ROWS];
   int32_t from[GR_CPU_BACK_ROWS], to[GR_CPU_BACK_ROWS];
   int64_t strips;
-  int32_t lo[STRIPS], hi[STRIPS]; /* keys that a row of the strip sees */
-  bool begun[STRIPS];             /* whether dq holds anything */
+  int32_t lo[STRIPS], hi[STRIPS];           /* keys that a row of the strip sees, */
+  int32_t all_from[STRIPS], all_to[STRIPS]; /* and that all of them see */
+  bool begun[STRIPS];                       /* whether dq holds anything */
 } back_block;
 
 static void transpose_block(float *dst, const float *rows, int64_t row, int64_t count, int64_t n, bool words)
@@ -64,8 +65,9 @@ static void find_keys(const gr_cpu_attention *a, back_block *b)
     bool live = i < b->count && !(GR_MUTANT(attention_back_two_heads) && (b->first + i) % a->group >= 2);
     const gr_cpu_visible *see = &a->visible[(b->first + (live ? i : 0)) / a->group];
     int64_t s = i / GR_COLS;
-    if (i % GR_COLS == 0) b->lo[s] = INT32_MAX, b->hi[s] = 0, b->begun[s] = false;
+    if (i % GR_COLS == 0) b->lo[s] = INT32_MAX, b->hi[s] = 0, b->all_from[s] = 0, b->all_to[s] = INT32_MAX, b->begun[s] = false;
     b->from[i] = live ? see->from : 0, b->to[i] = live ? see->to : 0;
+    b->all_from[s] = (int32_t)gr_max(b->all_from[s], b->from[i]), b->all_to[s] = (int32_t)gr_min(b->all_to[s], b->to[i]);
     if (!live) b->lse[i] = b->flow[i] = 0;
     if (b->from[i] >= b->to[i]) continue;
     if (see->from < b->lo[s]) b->lo[s] = see->from;
@@ -110,8 +112,9 @@ static inline lane_state lanes_at(const back_block *b, int64_t lane)
   return l;
 }
 
-/* A score to its probability, the gradient of the probability to that of the score; what is not visible becomes 0. */
-static inline __attribute__((always_inline)) void gradient(const lane_state *l, float cap, int64_t key, vf *score, vf *grad)
+/* A score to its probability, the gradient of the probability to that of the score; what is not visible becomes 0. cap and masked are
+ * constants where this is called. */
+static inline __attribute__((always_inline)) void gradient(const lane_state *l, float cap, bool masked, int64_t key, vf *score, vf *grad)
 {
   vf s = *score, slope = vset(1);
   if (cap > 0) {
@@ -119,47 +122,98 @@ static inline __attribute__((always_inline)) void gradient(const lane_state *l, 
     s = cap * t;
     slope = 1.0f - t * t;
   }
-  vf prob = vif_within((int32_t)key, l->from, l->to, vexp(s - l->lse), vset(0));
+  vf prob = vexp(s - l->lse);
+  if (masked) prob = vif_within((int32_t)key, l->from, l->to, prob, vset(0));
   vf g = prob * (*grad - (GR_MUTANT(attention_back_no_flow) ? vset(0) : l->flow));
   if (cap > 0 && !GR_MUTANT(attention_back_no_softcap)) g *= slope;
   *score = prob;
-  *grad = vif_within((int32_t)key, l->from, l->to, g, vset(0));
+  *grad = masked ? vif_within((int32_t)key, l->from, l->to, g, vset(0)) : g;
+}
+
+/* Where keys of a strip are read, and what they become. */
+typedef struct key_walk {
+  const float *s, *ds;
+  float *p, *g, *pairs;
+} key_walk;
+
+static inline __attribute__((always_inline)) void some_gradients(const gr_cpu_attention *a, const lane_state *l, float cap, bool masked,
+                                                                 int64_t from, int64_t to, key_walk *w)
+{
+  for (int64_t j = from; j < to; j++, w->p += GR_CPU_BACK_ROWS, w->g += GR_CPU_BACK_ROWS) {
+    vf prob = vload(w->p), grad = vload(w->g);
+    gradient(l, cap, masked, j, &prob, &grad);
+    vstore(w->p, a->rounds ? vround_bf16(prob) : prob);
+    vstore(w->g, a->rounds ? vround_bf16(grad) : grad);
+  }
+}
+
+/* [inner, end): keys of [from, to) that all rows of the strip see, from an even number of keys after `from` on, an even number of them. */
+static void find_inner(const back_block *b, int64_t strip, int64_t from, int64_t to, int64_t *inner, int64_t *end)
+{
+  *inner = gr_max(from, gr_min(to, b->all_from[strip]));
+  *inner = gr_min(to, *inner + (*inner - from) % 2);
+  *end = gr_max(*inner, gr_min(to, b->all_to[strip]));
+  *end -= (*end - *inner) % 2;
+  if (GR_MUTANT(attention_back_no_mask)) *inner = from, *end = to - (to - from) % 2;
 }
 
 static void gradients(const gr_cpu_attention *a, const back_block *b, int64_t lane, int64_t from, int64_t to, float *p, float *g)
 {
   const lane_state l = lanes_at(b, lane);
-  for (int64_t j = from; j < to; j++, p += GR_CPU_BACK_ROWS, g += GR_CPU_BACK_ROWS) {
-    vf prob = vload(p), grad = vload(g);
-    gradient(&l, a->params.softcap, j, &prob, &grad);
-    vstore(p, a->rounds ? vround_bf16(prob) : prob);
-    vstore(g, a->rounds ? vround_bf16(grad) : grad);
+  const float cap = a->params.softcap;
+  key_walk w = { .p = p, .g = g };
+  int64_t inner, end;
+  find_inner(b, lane / GR_COLS, from, to, &inner, &end);
+  if (cap > 0) {
+    some_gradients(a, &l, cap, true, from, to, &w);
+    return;
   }
+  some_gradients(a, &l, 0, true, from, inner, &w);
+  some_gradients(a, &l, 0, false, inner, end, &w);
+  some_gradients(a, &l, 0, true, end, to, &w);
 }
 
 #if GR_WORDS
+/* Two keys at a time; the last may be one, and stands beside zeros. */
+static inline __attribute__((always_inline)) void some_words(const lane_state l[2], float cap, bool masked, int64_t from, int64_t to,
+                                                             key_walk *w)
+{
+  for (int64_t j = from; j < to; j += 2, w->pairs += GR_COLS) {
+    vf grad[2][2] = { { { 0 } } };
+    GR_UNROLL
+    for (int k = 0; k < 2; k++) {
+      if (k == 1 && j + 1 == to) break;
+      vf prob[2];
+      GR_UNROLL
+      for (int v = 0; v < 2; v++) {
+        prob[v] = vload(w->s + v * GR_LANES), grad[k][v] = vload(w->ds + v * GR_LANES);
+        gradient(&l[v], cap, masked, j + k, &prob[v], &grad[k][v]);
+      }
+      vstore(w->p, vwords(prob[0], prob[1]));
+      vstore(w->g, vwords(grad[k][0], grad[k][1]));
+      w->s += GR_COLS, w->ds += GR_COLS, w->p += WORD_ROW, w->g += WORD_ROW;
+    }
+    GR_UNROLL
+    for (int v = 0; v < 2; v++) vstore(w->pairs + v * GR_LANES, vpair(grad[0][v], grad[1][v]));
+  }
+}
+
 /* From b->s and b->ds, which begin with key `from`, an even number of keys after the segment's first, to words of rows at p and g and words
  * of keys in b->pairs. */
 static void gradients_in_words(const gr_cpu_attention *a, const back_block *b, int64_t lane, int64_t from, int64_t to, float *p, float *g)
 {
-  const lane_state low = lanes_at(b, lane), high = lanes_at(b, lane + GR_LANES);
-  const float *s = b->s, *ds = b->ds;
-  float *pairs = b->pairs;
-  vf before[2] = { { 0 } };
-  for (int64_t j = from; j < to; j++, s += GR_COLS, ds += GR_COLS, p += WORD_ROW, g += WORD_ROW) {
-    vf prob[2] = { vload(s), vload(s + GR_LANES) }, grad[2] = { vload(ds), vload(ds + GR_LANES) };
-    gradient(&low, a->params.softcap, j, &prob[0], &grad[0]);
-    gradient(&high, a->params.softcap, j, &prob[1], &grad[1]);
-    vstore(p, vwords(prob[0], prob[1]));
-    vstore(g, vwords(grad[0], grad[1]));
-    if ((j - from) % 2) {
-      vstore(pairs, vpair(before[0], grad[0])), vstore(pairs + GR_LANES, vpair(before[1], grad[1]));
-      pairs += GR_COLS;
-    } else if (j + 1 == to) {
-      vstore(pairs, vpair(grad[0], (vf){ 0 })), vstore(pairs + GR_LANES, vpair(grad[1], (vf){ 0 }));
-    }
-    before[0] = grad[0], before[1] = grad[1];
+  const lane_state l[2] = { lanes_at(b, lane), lanes_at(b, lane + GR_LANES) };
+  const float cap = a->params.softcap;
+  key_walk w = { b->s, b->ds, p, g, b->pairs };
+  int64_t inner, end;
+  find_inner(b, lane / GR_COLS, from, to, &inner, &end);
+  if (cap > 0) {
+    some_words(l, cap, true, from, to, &w);
+    return;
   }
+  some_words(l, 0, true, from, inner, &w);
+  some_words(l, 0, false, inner, end, &w);
+  some_words(l, 0, true, end, to, &w);
 }
 #endif
 
