@@ -38,7 +38,8 @@ static gr_bench_class class_of(const gr_launch_info *info)
   case GR_OP_matmul_add:
   case GR_OP_matmul_lora: return info->node->layer < 0 ? GR_BENCH_HEAD : GR_BENCH_PRODUCTS;
   case GR_OP_out_prod:
-  case GR_OP_out_prod_add: return GR_BENCH_PRODUCTS;
+  case GR_OP_out_prod_add:
+  case GR_OP_matmul_lora_back: return GR_BENCH_PRODUCTS;
   case GR_OP_head_loss:
   case GR_OP_head_loss_back:
   case GR_OP_head_loss_dh: return GR_BENCH_HEAD;

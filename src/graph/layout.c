@@ -9,20 +9,21 @@ enum { ALIGN = 64 };
 
 static size_t align_up(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
-/* An op that may write over input 0 takes its storage when that input dies there. Saves a pass over memory as well as bytes. */
+/* An op that may write over an input takes its storage when that input dies there. Saves a pass over memory as well as bytes. */
 static void share_storage(gr_plan *p)
 {
   for (size_t i = 0; i < p->n_launches; i++) {
     const gr_launch *l = &p->launches[i];
-    if (!l->node || !(gr_op_get(l->node->op)->flags & GR_OP_ALIAS) || l->in[0] < 0) continue;
-    gr_place *from = &p->places[l->in[0]], *to = &p->places[l->out[0]];
-    const gr_tensor *x = l->node->in[0];
+    int at = l->node ? gr_op_alias(gr_op_get(l->node->op)) : -1;
+    if (at < 0 || at >= l->node->n_in || l->in[at] < 0) continue;
+    gr_place *from = &p->places[l->in[at]], *to = &p->places[l->out[0]];
+    const gr_tensor *x = l->node->in[at];
     bool once = true;
-    for (int k = 1; k < l->node->n_in; k++) once &= l->in[k] != l->in[0];
+    for (int k = 0; k < l->node->n_in; k++) once &= k == at || l->in[k] != l->in[at];
     if (!once || from->external || from->last != i || from->root->leaf != GR_LEAF_NONE || from->bytes != to->bytes || x->offset ||
         !gr_tensor_contiguous(x))
       continue;
-    to->shares = l->in[0];
+    to->shares = l->in[at];
   }
 }
 

@@ -260,6 +260,70 @@ static gr_node *fuse_lora(gr_plan *p, size_t at, const uint32_t *uses)
   return fused;
 }
 
+/* dy, of which t is a transposed view; or NULL. */
+static gr_tensor *transposed_of(const gr_tensor *t, const gr_node *reader)
+{
+  return made_by(t, GR_OP_transpose, reader) ? t->node->in[0] : NULL;
+}
+
+/* Where in the schedule before `end` a node stands, or end. */
+static size_t place_of(const gr_plan *p, const gr_node *node, size_t end)
+{
+  size_t i = end;
+  while (i-- > 0)
+    if (p->schedule[i] == node) return i;
+  return end;
+}
+
+/* What a gradient through a linear and its adapter is made of: W^T dy, and (sum +) A^T h with h = scale(B^T dy). */
+typedef struct lora_back {
+  gr_tensor *w, *dy, *a, *b, *sum, *h;
+  gr_node *low;
+} lora_back;
+
+static bool find_lora_back(const gr_node *sum, const gr_tensor *base, const gr_tensor *up, const uint32_t *uses, lora_back *l)
+{
+  if (!made_by(base, GR_OP_out_prod, sum) || uses[base->id] != 1 || uses[up->id] != 1) return false;
+  bool added = made_by(up, GR_OP_out_prod_add, sum);
+  if (!added && !made_by(up, GR_OP_out_prod, sum)) return false;
+  *l = (lora_back){ .w = base->node->in[0], .a = up->node->in[added], .sum = added ? up->node->in[0] : NULL };
+  l->dy = transposed_of(base->node->in[1], sum);
+  l->h = transposed_of(up->node->in[added + 1], sum);
+  if (!l->dy || !l->h || !made_by(l->h, GR_OP_scale, sum) || l->h->base) return false;
+  const gr_tensor *low = l->h->node->in[0];
+  if (!made_by(low, GR_OP_out_prod, sum) || uses[low->id] != 1 || transposed_of(low->node->in[1], sum) != l->dy) return false;
+  l->low = low->node;
+  l->b = low->node->in[0];
+  return !l->w->node && !l->a->node && l->a->dtype == GR_F32 && l->b->dtype == GR_F32 && l->b->ne[0] <= GR_FUSED_DEPTH;
+}
+
+/* The sum of both becomes matmul_lora_back, in the place of B^T dy: h is read before the sum is made, by the gradient of A. */
+static bool fuse_lora_back(gr_plan *p, size_t at, const uint32_t *uses)
+{
+  gr_node *sum = p->schedule[at];
+  lora_back l;
+  if (sum->op != GR_OP_add) return false;
+  if (!find_lora_back(sum, sum->in[1], sum->in[0], uses, &l) && !find_lora_back(sum, sum->in[0], sum->in[1], uses, &l)) return false;
+  size_t to = place_of(p, l.low, at);
+  if (to == at || (l.sum && (l.sum->base || (l.sum->node && place_of(p, l.sum->node, to) == to)))) return false;
+  gr_graph *g = p->graph;
+  g->layer = sum->layer;
+  g->phase = sum->phase;
+  gr_tensor *y = gr_graph_node(g, GR_OP_matmul_lora_back, (gr_tensor *[]){ l.w, l.dy, l.a, l.b, l.sum }, l.sum ? 5 : 4, l.h->node->params);
+  if (!y) return false;
+  gr_node *fused = y->node;
+  gr_tensor *dx = sum->out[0];
+  l.h->node->out[0] = fused->out[1]; /* which nobody reads: these nodes are dropped */
+  sum->out[0] = y;
+  fused->out[0] = dx;
+  fused->out[1] = l.h;
+  l.h->output = 1;
+  l.h->node = dx->node = fused;
+  fused->name = sum->name;
+  p->schedule[to] = fused;
+  return true;
+}
+
 /* add(g, rms_norm_back(x, mul(dy, w))) becomes norm_back_add. */
 static gr_node *fuse_norm_back(gr_plan *p, gr_node *sum, const uint32_t *uses)
 {
@@ -292,6 +356,7 @@ static gr_status fuse(gr_plan *p, gr_error *e)
   if (!uses) return gr_fail_memory(e, n * sizeof *uses);
   count_uses(p, uses);
   for (size_t i = 0; i < p->n_schedule; i++) {
+    if (p->schedule[i]->out[0]->id < n && fuse_lora_back(p, i, uses)) continue;
     gr_node *whole = p->schedule[i]->out[0]->id < n ? fuse_head(p, p->schedule[i], uses) : NULL;
     if (!whole && p->schedule[i]->out[0]->id < n) whole = fuse_lora(p, i, uses);
     if (!whole && p->schedule[i]->out[0]->id < n) whole = fuse_norm_back(p, p->schedule[i], uses);

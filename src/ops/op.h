@@ -132,6 +132,7 @@ enum {
   GR_OP_KEEP = 4,        /* never recomputed: its outputs are kept (routing, random choices) */
   GR_OP_FUSED = 8,       /* made by the fusion pass only; has no backward */
   GR_OP_ALIAS = 32,      /* output 0 may take the storage of a contiguous input 0 of the same size: every kernel allows it */
+  GR_OP_ALIAS_LAST = 64, /* the same of the last of inputs_max, where it is there */
   GR_OP_NO_BACKWARD = 16 /* a gradient through it is refused in words (it is itself a backward op, or moves integers) */
 };
 
@@ -149,6 +150,11 @@ typedef struct gr_op {
 } gr_op;
 
 const gr_op *gr_op_get(gr_op_id id);
+/* Which input output 0 may take the storage of, -1: none. It may be absent. */
+static inline int gr_op_alias(const gr_op *op)
+{
+  return op->flags & GR_OP_ALIAS ? 0 : op->flags & GR_OP_ALIAS_LAST ? op->inputs_max - 1 : -1;
+}
 const char *gr_op_name(gr_op_id id); /* Graft's name */
 const char *gr_op_ggml(gr_op_id id); /* ggml's name of the same op */
 const char *gr_op_doc(gr_op_id id);  /* one sentence */

@@ -147,17 +147,19 @@ gr_status gr_rig_reset(gr_rig *r, gr_error *e)
 
 bool gr_rig_can_alias(const gr_rig *r, const gr_node *node)
 {
-  const gr_array *x = &r->call.in[0], *y = &r->call.out[0];
-  return (gr_op_get(node->op)->flags & GR_OP_ALIAS) && !r->in_place && x->dtype == y->dtype && gr_shape_equal(x->ne, y->ne) &&
-         gr_tensor_contiguous(node->in[0]);
+  int at = gr_op_alias(gr_op_get(node->op));
+  if (at < 0 || at >= node->n_in || !node->in[at] || r->in_place) return false;
+  const gr_array *x = &r->call.in[at], *y = &r->call.out[0];
+  return x->dtype == y->dtype && gr_shape_equal(x->ne, y->ne) && gr_tensor_contiguous(node->in[at]);
 }
 
 gr_status gr_rig_alias(gr_rig *r, const gr_interp *it, const gr_node *node, gr_error *e)
 {
-  gr_array x = gr_interp_array(it, node->in[0]);
+  int at = gr_op_alias(gr_op_get(node->op));
+  gr_array x = gr_interp_array(it, node->in[at]);
   size_t bytes;
   if (!gr_array_extent(x.dtype, x.ne, x.nb, &bytes)) return gr_fail_memory(e, SIZE_MAX);
-  r->call.in[0].data = r->call.out[0].data;
+  r->call.in[at].data = r->call.out[0].data;
   return put(r->backend, r->call.out[0].data, x.data, bytes, e);
 }
 

@@ -311,7 +311,7 @@ static gr_status run_row(const test_case *k, const test_target *target, const gr
   return GR_OK;
 }
 
-/* Written over its own first input, as a plan may ask of such an op, a row gives the same bits (B9). */
+/* Written over its own input, as a plan may ask of such an op, a row gives the same bits (B9). */
 static gr_status run_aliased(const test_case *k, const test_target *target, const gr_kernel_row *row, const fetched *first, gr_error *e)
 {
   gr_rig rig;

@@ -271,6 +271,86 @@ static void a_linear_and_its_adapter_have_the_same_bits_in_one(void **state)
     }
 }
 
+/* Gradients to x, A and B of two linears that read one x, each with its adapter; returns how many were fused with what theirs is added to.
+ * read: the low-rank gradient of the second is wanted by itself, so that it cannot be. */
+static size_t two_adapted(gr_pool *pool, int64_t depth, bool plain, bool read, float *out)
+{
+  enum { M = 67, N = 35, R = 16, LINEARS = 2 };
+  gr_error e = { 0 };
+  gr_backend *cpu = NULL;
+  assert_ok(gr_backend_open(&cpu, "cpu", pool, &e), &e);
+  gr_graph *g = gr_graph_create();
+  assert_non_null(g);
+  gr_tensor *x = leaf(g, GR_LEAF_INPUT, GR_F32, M, N, "x"), *wrt[2 * LINEARS + 1] = { x }, *in[3 * LINEARS + 2] = { x }, *y = NULL;
+  gr_tensor *grads[2 * LINEARS + 2] = { 0 };
+  for (size_t i = 0; i < LINEARS; i++) {
+    gr_tensor *w = leaf(g, GR_LEAF_INPUT, GR_F32, M, depth, "w"), *a = leaf(g, GR_LEAF_INPUT, GR_F32, M, R, "a"),
+              *b = leaf(g, GR_LEAF_INPUT, GR_F32, R, depth, "b"), *base = gr_matmul(g, w, x);
+    gr_tensor *z = gr_add(g, base, gr_matmul(g, b, gr_scale(g, gr_matmul(g, a, x), 0.7f)));
+    y = y ? gr_mul(g, y, z) : z;
+    wrt[1 + 2 * i] = a, wrt[2 + 2 * i] = b;
+    in[1 + 3 * i] = w, in[2 + 3 * i] = a, in[3 + 3 * i] = b;
+  }
+  gr_tensor *seed = leaf(g, GR_LEAF_INPUT, GR_F32, depth, N, "seed");
+  in[3 * LINEARS + 1] = seed;
+  assert_ok(gr_graph_backward(g, y, seed, wrt, 2 * LINEARS + 1, grads, &e), &e);
+  size_t n_out = 2 * LINEARS + 1;
+  for (size_t i = 0; i < g->n_nodes && read; i++) /* B^T dy */
+    if (g->nodes[i]->op == GR_OP_out_prod && g->nodes[i]->in[0] == in[3])
+      grads[n_out++] = gr_scale(g, g->nodes[i]->out[0], 1), read = false;
+  const gr_plan_options o = { .backends = &cpu, .n_backends = 1, .no_fusion = plain, .poison = true };
+  gr_plan *p = NULL;
+  assert_ok(gr_plan_create(&p, g, grads, n_out, &o, &e), &e);
+  assert_ok(gr_plan_allocate(p, &e), &e);
+  for (size_t i = 0; i < sizeof in / sizeof *in; i++) fill_input(p, in[i], i);
+  assert_ok(gr_plan_run_all(p, &e), &e);
+  for (size_t i = 0; i < 2 * LINEARS + 1; i++) {
+    size_t n = (size_t)(grads[i]->ne[0] * grads[i]->ne[1]);
+    assert_ok(gr_plan_read(p, grads[i], out, n * sizeof *out, &e), &e);
+    out += n;
+  }
+  size_t fused = 0;
+  for (size_t i = 0; i < gr_plan_launches(p); i++) {
+    gr_launch_info info;
+    gr_plan_launch_info(p, i, &info);
+    fused += info.node->op == GR_OP_matmul_lora_back;
+  }
+  gr_plan_free(p);
+  gr_graph_free(g);
+  gr_backend_close(cpu);
+  return fused;
+}
+
+static void a_gradient_through_a_linear_and_its_adapter_is_one_sum(void **state)
+{
+  (void)state;
+  enum { FLOATS = 67 * 35 + 2 * 16 * (67 + 2600) };
+  gr_error e = { 0 };
+  static const int64_t depths[] = { 19, 576, 2600 };
+  static float fused[FLOATS], plain[FLOATS], again[FLOATS];
+  for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) {
+    size_t n = 67 * 35 + 2 * 16 * (67 + (size_t)depths[i]);
+    assert_int_equal(two_adapted(NULL, depths[i], true, false, plain), 0);
+    assert_int_equal(two_adapted(NULL, depths[i], false, false, fused), 2);
+    assert_int_equal(two_adapted(NULL, depths[i], false, true, again), 1);
+    double off = 0, norm = 0, other = 0;
+    for (size_t k = 0; k < n; k++) {
+      off += pow((double)fused[k] - (double)plain[k], 2);
+      other += pow((double)again[k] - (double)plain[k], 2);
+      norm += pow((double)plain[k], 2);
+    }
+    if (!(sqrt(off) <= 1e-6 * sqrt(norm) && sqrt(other) <= 1e-6 * sqrt(norm)))
+      fail_msg("over %d elements: off by %.2e and %.2e", (int)depths[i], sqrt(off / norm), sqrt(other / norm));
+    for (int threads = 2; threads <= 7; threads += 5) {
+      gr_pool *pool = NULL;
+      assert_ok(gr_pool_create(&pool, threads, &e), &e);
+      assert_int_equal(two_adapted(pool, depths[i], false, false, again), 2);
+      if (memcmp(fused, again, n * sizeof *fused) != 0) fail_msg("over %d elements, %d threads", (int)depths[i], threads);
+      gr_pool_free(pool);
+    }
+  }
+}
+
 /* How many launches of op the training of one head has, and its gradient to h. */
 enum head_kind { HEAD_PLAIN, HEAD_FUSED, HEAD_NLL_READ, HEAD_SEED_COMPUTED, HEAD_ADAPTED, HEAD_KINDS };
 
@@ -377,6 +457,7 @@ int main(void)
     cmocka_unit_test(live_sizes_are_checked),
     cmocka_unit_test(a_product_has_the_same_bits_whatever_it_is_added_to),
     cmocka_unit_test(a_linear_and_its_adapter_have_the_same_bits_in_one),
+    cmocka_unit_test(a_gradient_through_a_linear_and_its_adapter_is_one_sum),
     cmocka_unit_test(a_head_is_fused_with_its_gradient_where_nothing_waits),
     cmocka_unit_test(what_cannot_be_is_refused_by_name),
   };

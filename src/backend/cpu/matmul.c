@@ -38,21 +38,31 @@ static size_t scratch_of(const gr_op_call *call, int64_t depth, int threads)
   return gr_cpu_product_scratch(call->out[0].ne[1], call->out[0].ne[0], depth, 0, true, threads);
 }
 
+static gr_cpu_product product_of(gr_cpu_term term, const gr_array *y)
+{
+  return (gr_cpu_product){
+    .term = { term }, .terms = 1, .rows = y->ne[1], .cols = y->ne[0], .y = y->data, .y_row = y->nb[1] / (int64_t)sizeof(float)
+  };
+}
+
+/* base NULL: nothing. A view that has no dense rows: the sum starts from a copy. */
+static void add_to(gr_cpu_product *p, const gr_array *base)
+{
+  if (base && base->nb[0] == sizeof(float)) {
+    p->base = base->data;
+    p->base_row = base->nb[1] / (int64_t)sizeof(float);
+  } else if (base) {
+    for (int64_t r = 0; r < p->rows; r++) gr_cpu_gather(base, (gr_row_at){ r, 0, 0 }, p->y + r * p->y_row);
+    p->base = p->y;
+    p->base_row = p->y_row;
+  }
+}
+
 static gr_status run(gr_backend *b, const gr_op_call *call, gr_cpu_term term, bool bf16, const gr_array *base)
 {
   term.bf16 = bf16;
-  const gr_array *y = &call->out[0];
-  gr_cpu_product p = {
-    .term = { term }, .terms = 1, .rows = y->ne[1], .cols = y->ne[0], .y = y->data, .y_row = y->nb[1] / (int64_t)sizeof(float)
-  };
-  if (base && base->nb[0] == sizeof(float)) {
-    p.base = base->data;
-    p.base_row = base->nb[1] / (int64_t)sizeof(float);
-  } else if (base) { /* a view that has no dense rows: the sum starts from a copy */
-    for (int64_t r = 0; r < p.rows; r++) gr_cpu_gather(base, (gr_row_at){ r, 0, 0 }, p.y + r * p.y_row);
-    p.base = p.y;
-    p.base_row = p.y_row;
-  }
+  gr_cpu_product p = product_of(term, &call->out[0]);
+  add_to(&p, base);
   if (GR_MUTANT(matmul_add_no_base)) p.base = NULL;
   gr_cpu_product_run(&p, gr_cpu_isa_of(b), call->pool, call->scratch);
   return GR_OK;
@@ -89,29 +99,57 @@ PRODUCT(out_prod_add, across, 1, 2, &call->in[0])
 
 static gr_status run_lora(gr_backend *b, const gr_op_call *call, bool bf16)
 {
-  const int64_t f = sizeof(float);
-  const gr_array *x = &call->in[1], *y = &call->out[0], *h = &call->out[1];
-  gr_cpu_product low = {
-    .term = { along(&call->in[2], x) }, .terms = 1, .rows = h->ne[1], .cols = h->ne[0], .y = h->data, .y_row = h->nb[1] / f
-  };
-  gr_cpu_product p = { .term = { along(&call->in[0], x), along(&call->in[3], h) },
-                       .terms = 2,
-                       .rows = y->ne[1],
-                       .cols = y->ne[0],
-                       .y = y->data,
-                       .y_row = y->nb[1] / f };
+  const gr_array *x = &call->in[1], *h = &call->out[1];
+  gr_cpu_product low = product_of(along(&call->in[2], x), h), p = product_of(along(&call->in[0], x), &call->out[0]);
+  p.term[p.terms++] = along(&call->in[3], h);
   p.term[0].bf16 = bf16;
   const struct gr_scale_params *s = call->params;
   gr_cpu_product_run_lora(&p, &low, s->s, gr_cpu_isa_of(b), call->pool, call->scratch);
   return GR_OK;
 }
 
-size_t gr_cpu_scratch_matmul_lora(const gr_op_call *call, int threads)
+/* y and h of one depth, that of y's second term being h's rank. */
+static size_t lora_scratch(const gr_array *y, const gr_array *h, int64_t depth, int threads)
 {
-  const gr_array *y = &call->out[0], *h = &call->out[1];
-  int64_t depth = call->in[0].ne[0], rank = h->ne[0];
+  int64_t rank = h->ne[0];
   return (size_t)gr_cpu_align((int64_t)gr_cpu_product_scratch(h->ne[1], rank, depth, 0, true, threads)) +
          gr_cpu_product_scratch(y->ne[1], y->ne[0], depth, rank, true, threads);
 }
 
+size_t gr_cpu_scratch_matmul_lora(const gr_op_call *call, int threads)
+{
+  return lora_scratch(&call->out[0], &call->out[1], call->in[0].ne[0], threads);
+}
+
 GR_CPU_BOTH_PRECISIONS(matmul_lora, run_lora)
+
+/* The same of the way back: W and B are met across their rows. */
+static gr_array transposed(const gr_array *a)
+{
+  gr_array t = *a;
+  t.ne[0] = a->ne[1], t.ne[1] = a->ne[0];
+  t.nb[0] = a->nb[1], t.nb[1] = a->nb[0];
+  return t;
+}
+
+static gr_status run_lora_back(gr_backend *b, const gr_op_call *call, bool bf16)
+{
+  const gr_array *dx = &call->out[0], *h = &call->out[1], *sum = call->n_in > 4 && call->in[4].ne[0] > 0 ? &call->in[4] : NULL;
+  const gr_array dy_t = transposed(&call->in[1]), h_t = transposed(h);
+  gr_cpu_product low = product_of(across(&call->in[3], &dy_t), h), p = product_of(across(&call->in[0], &dy_t), dx);
+  p.term[p.terms++] = across(&call->in[2], &h_t);
+  p.term[0].bf16 = bf16;
+  add_to(&p, sum);
+  if (GR_MUTANT(matmul_lora_back_no_sum)) p.base = NULL;
+  const struct gr_scale_params *s = call->params;
+  gr_cpu_product_run_lora(&p, &low, s->s, gr_cpu_isa_of(b), call->pool, call->scratch);
+  return GR_OK;
+}
+
+size_t gr_cpu_scratch_matmul_lora_back(const gr_op_call *call, int threads)
+{
+  const gr_array *dx = &call->out[0], *h = &call->out[1];
+  return lora_scratch(dx, h, call->in[0].ne[1], threads);
+}
+
+GR_CPU_BOTH_PRECISIONS(matmul_lora_back, run_lora_back)

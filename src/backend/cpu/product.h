@@ -92,7 +92,7 @@ size_t gr_cpu_product_scratch(int64_t rows, int64_t cols, int64_t depth, int64_t
 /* scratch is 64-byte aligned. */
 void gr_cpu_product_run(gr_cpu_product *p, const struct gr_cpu_isa *isa, gr_pool *pool, void *scratch);
 
-/* A product of two terms along W whose second has what `low` computes for its x: low is planned and run beside it, its results times
+/* A product of two terms whose second has what `low` computes for its x: low is planned and run beside it, its results times
  * `scale`. Each job packs some rows, takes them down to the rank while they are in cache, and packs what comes of it. Bits are those of
  * low, a scale and p, one after the other. scratch: that of low, rounded up to 64 bytes, and of p. */
 void gr_cpu_product_run_lora(gr_cpu_product *p, gr_cpu_product *low, float scale, const struct gr_cpu_isa *isa, gr_pool *pool,

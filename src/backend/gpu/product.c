@@ -74,6 +74,50 @@ static gr_status run_lora(gr_backend *b, gr_gpu_kernel k, const gr_op_call *c, g
   return run(b, GR_GPU_matmul_add_f32_f32, &parts.up, false, true, e);
 }
 
+/* ---- and its gradient: four, the last on top of the one before ---- */
+
+enum { BACK_W, BACK_DY, BACK_A, BACK_B, BACK_SUM };
+
+typedef struct lora_back_calls {
+  gr_op_call base, low, up;
+  bool add;
+} lora_back_calls;
+
+static gr_array transposed_of(const gr_array *a)
+{
+  gr_array t = *a;
+  t.ne[0] = a->ne[1], t.ne[1] = a->ne[0];
+  t.nb[0] = a->nb[1], t.nb[1] = a->nb[0];
+  return t;
+}
+
+static lora_back_calls lora_back_parts(const gr_op_call *c)
+{
+  const gr_array *dx = &c->out[0], *h = &c->out[1], dy_t = transposed_of(&c->in[BACK_DY]);
+  lora_back_calls parts = { .base = { .n_in = 2, .n_out = 1, .in = { c->in[BACK_W], dy_t }, .out = { *dx } },
+                            .low = { .n_in = 2, .n_out = 1, .in = { c->in[BACK_B], dy_t }, .out = { *h } },
+                            .up = { .n_in = 3, .n_out = 1, .in = { *dx, c->in[BACK_A], transposed_of(h) }, .out = { *dx } },
+                            .add = c->n_in > BACK_SUM && c->in[BACK_SUM].ne[0] > 0 };
+  if (parts.add) parts.base = (gr_op_call){ .n_in = 3, .n_out = 1, .in = { c->in[BACK_SUM], c->in[BACK_W], dy_t }, .out = { *dx } };
+  return parts;
+}
+
+static bool admits_lora_back(const gr_op_call *c, gr_dtype dtype)
+{
+  lora_back_calls parts = lora_back_parts(c);
+  return admits(&parts.base, dtype, parts.add) && admits(&parts.low, GR_F32, false) && admits(&parts.up, GR_F32, true);
+}
+
+static gr_status run_lora_back(gr_backend *b, gr_gpu_kernel alone, gr_gpu_kernel added, const gr_op_call *c, gr_error *e)
+{
+  lora_back_calls parts = lora_back_parts(c);
+  float s = GR_MUTANT(emu_matmul_lora_back_no_scale) ? 1 : ((const struct gr_scale_params *)c->params)->s;
+  GR_TRY(run(b, GR_GPU_out_prod_f32_f32, &parts.low, true, false, e));
+  GR_TRY(gr_gpu_scale(b, &c->out[1], s, &c->out[1], e));
+  GR_TRY(run(b, parts.add ? added : alone, &parts.base, true, parts.add, e));
+  return run(b, GR_GPU_out_prod_add_f32_f32, &parts.up, true, true, e);
+}
+
 #define ROW(op, format, dtype, transposed, add)                                                                                            \
   bool gr_gpu_admits_##op##_##format(const gr_op_call *c) { return admits(c, GR_##dtype, add); }                                           \
   gr_status gr_gpu_run_##op##_##format(gr_backend *b, const gr_op_call *c, gr_error *e)                                                    \
@@ -86,6 +130,11 @@ static gr_status run_lora(gr_backend *b, gr_gpu_kernel k, const gr_op_call *c, g
   gr_status gr_gpu_run_matmul_lora_##format(gr_backend *b, const gr_op_call *c, gr_error *e)                                               \
   {                                                                                                                                        \
     return run_lora(b, GR_GPU_matmul_##format##_f32, c, e);                                                                                \
+  }                                                                                                                                        \
+  bool gr_gpu_admits_matmul_lora_back_##format(const gr_op_call *c) { return admits_lora_back(c, GR_##dtype); }                            \
+  gr_status gr_gpu_run_matmul_lora_back_##format(gr_backend *b, const gr_op_call *c, gr_error *e)                                          \
+  {                                                                                                                                        \
+    return run_lora_back(b, GR_GPU_out_prod_##format##_f32, GR_GPU_out_prod_add_##format##_f32, c, e);                                     \
   }                                                                                                                                        \
   ROW(matmul_add, format, dtype, false, true)                                                                                              \
   ROW(out_prod, format, dtype, true, false)                                                                                                \
