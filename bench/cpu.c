@@ -339,6 +339,7 @@ int main(int argc, char **argv)
   experts(&b, GR_Q4_K, 2048, 768, 16, 128, 8, 1024);
   experts(&b, GR_Q4_K, 2048, 768, 16, 16, 8, 1024);
   experts(&b, GR_Q4_K, 2048, 768, 16, 8, 2, 1024);
+  experts(&b, GR_MXFP4, 2880, 2880, 16, 32, 4, 1024); /* gpt-oss-20b */
   experts(&b, GR_Q4_K, 2048, 768, 16, 128, 8, 1);
   attention(&b, 9, 3, 64, 512, 1);
   attention(&b, 9, 3, 64, 512, 8);
