@@ -6,14 +6,14 @@ void gr_philox(uint64_t key, const uint32_t counter[4], uint32_t out[4])
 {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
   uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
-  for (int round = 0; round < 10; round++) {
-    uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+  for (int round = 0; round < GR_PHILOX_ROUNDS; round++) {
+    uint64_t p0 = (uint64_t)GR_PHILOX_M0 * c0, p1 = (uint64_t)GR_PHILOX_M1 * c2;
     c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
     c1 = (uint32_t)p1;
     c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
     c3 = (uint32_t)p0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+    k0 += GR_PHILOX_W0;
+    k1 += GR_PHILOX_W1;
   }
   out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }

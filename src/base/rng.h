@@ -4,6 +4,13 @@
 #define GR_BASE_RNG_H
 #include <stdint.h>
 
+/* Multipliers of words 0 and 2, what the key's words grow by each round, and how many rounds there are. */
+#define GR_PHILOX_M0 0xD2511F53u
+#define GR_PHILOX_M1 0xCD9E8D57u
+#define GR_PHILOX_W0 0x9E3779B9u
+#define GR_PHILOX_W1 0xBB67AE85u
+enum { GR_PHILOX_ROUNDS = 10 };
+
 /* out[4] = Philox(key, counter). */
 void gr_philox(uint64_t key, const uint32_t counter[4], uint32_t out[4]);
 

@@ -1,16 +1,16 @@
-/* dropout: the mask of ops/dropout.h, four channels a Philox block. */
+/* dropout: the mask of ops/dropout.h. */
 #include "ops/dropout.h"
 
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/isa.h"
 #include "base/mutant.h"
 
 typedef struct mask {
   const gr_op_call *call;
-  uint64_t key;
-  uint32_t threshold;
-  float scale;
+  const gr_cpu_isa *isa;
+  gr_cpu_mask of;
   int64_t per_job;
 } mask;
 
@@ -29,11 +29,7 @@ static void mask_row(const mask *m, int64_t t)
   for (int64_t i = 0; i < y->ne[0]; i += GR_CPU_PIECE) {
     int64_t n = gr_min(GR_CPU_PIECE, y->ne[0] - i);
     const float *in = gr_cpu_piece(x, i, n, (gr_row_at){ t, 0, 0 }, buffer);
-    for (int64_t j = 0; j < n; j += 4) {
-      uint32_t words[4];
-      gr_dropout_words(m->key, sample, token, (uint32_t)((i + j) / 4), words);
-      for (int64_t c = j; c < gr_min(j + 4, n); c++) out[i + c] = words[c - j] >= m->threshold ? in[c] * m->scale : 0;
-    }
+    m->isa->dropout(out + i, in, &m->of, sample, token, i, n);
   }
 }
 
@@ -47,13 +43,13 @@ static void mask_job(void *ctx, size_t job, int thread)
 
 gr_status gr_cpu_run_dropout(gr_backend *b, const gr_op_call *call, gr_error *e)
 {
-  (void)b;
   (void)e;
   const struct gr_dropout_params *p = call->params;
   int32_t run[4];
   for (int i = 0; i < 4; i++) run[i] = integer_at(&call->in[2], i, 0);
-  mask m = { call, gr_dropout_key(run, GR_MUTANT(dropout_no_adapter) ? 0 : p->adapter), gr_dropout_threshold(p->rate),
-             GR_MUTANT(dropout_no_scale) ? 1 : (float)gr_dropout_scale(p->rate), gr_cpu_rows_per_job(call->out[0].ne[0]) };
+  mask m = { .call = call, .isa = gr_cpu_isa_of(b), .per_job = gr_cpu_rows_per_job(call->out[0].ne[0]) };
+  m.of = (gr_cpu_mask){ gr_dropout_key(run, GR_MUTANT(dropout_no_adapter) ? 0 : p->adapter), gr_dropout_threshold(p->rate),
+                        GR_MUTANT(dropout_no_scale) ? 1 : (float)gr_dropout_scale(p->rate) };
   gr_pool_run(call->pool, (size_t)gr_ceil_div(call->out[0].ne[1], m.per_job), mask_job, &m);
   return GR_OK;
 }

@@ -9,6 +9,13 @@
 #include "base/error.h"
 #include "quant/quant.h"
 
+/* dropout: of a run, step and adapter (ops/dropout.h). */
+typedef struct gr_cpu_mask {
+  uint64_t key;
+  uint32_t threshold; /* words from here on are kept, */
+  float scale;        /* and what they keep is multiplied by this */
+} gr_cpu_mask;
+
 typedef struct gr_cpu_isa {
   const char *name;
   int block_rows; /* rows that the micro-kernel of products computes at once */
