@@ -220,8 +220,8 @@ void gr_experts_perf(gr_case_sink *s, gr_experts_fit *fit, bool stack)
   static const struct {
     gr_dtype type;
     int64_t k, m, slots, used, experts, n;
-  } shapes[] = { { GR_Q4_K, 2048, 768, 1, 8, 128, 512 }, { GR_Q4_K, 768, 2048, 8, 8, 128, 512 }, { GR_MXFP4, 2880, 2880, 1, 4, 32, 512 },
-                 { GR_Q8_0, 2048, 768, 1, 8, 128, 512 }, { GR_Q4_K, 2048, 768, 1, 8, 128, 1 },   { GR_F32, 2048, 16, 1, 8, 128, 512 },
+  } shapes[] = { { GR_Q4_K, 2048, 768, 1, 8, 128, 1024 }, { GR_Q4_K, 768, 2048, 8, 8, 128, 1024 }, { GR_MXFP4, 2880, 2880, 1, 4, 32, 512 },
+                 { GR_Q8_0, 2048, 768, 1, 8, 128, 512 },  { GR_Q4_K, 2048, 768, 1, 8, 128, 1 },    { GR_F32, 2048, 16, 1, 8, 128, 512 },
                  { GR_F32, 16, 768, 8, 8, 128, 512 } };
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     gr_experts_shape x = { .type = shapes[i].type, .k = shapes[i].k, .m = shapes[i].m, .slots = shapes[i].slots };

@@ -94,10 +94,13 @@ static void perf_cases(gr_case_sink *s)
     int64_t i, t, j;
     gr_layout layout;
   } shapes[] = { { GR_Q4_K, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED }, { GR_Q8_0, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED },
-                 { GR_Q6_K, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED }, { GR_F32, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED },
-                 { GR_Q4_1, 576, 1536, 512, GR_LAYOUT_TRANSPOSED },  { GR_Q4_1, 1536, 576, 512, GR_LAYOUT_TRANSPOSED },
-                 { GR_F32, 5120, 512, 16, GR_LAYOUT_DENSE },         { GR_F32, 16, 512, 5120, GR_LAYOUT_DENSE },
-                 { GR_F32, 576, 512, 16, GR_LAYOUT_DENSE } };
+                 { GR_Q6_K, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED }, { GR_Q5_K, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED },
+                 { GR_Q4_0, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED }, { GR_Q4_1, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED },
+                 { GR_Q3_K, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED }, { GR_Q2_K, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED },
+                 { GR_F16, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED },  { GR_BF16, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED },
+                 { GR_F32, 5120, 5120, 512, GR_LAYOUT_TRANSPOSED },  { GR_Q4_1, 576, 1536, 512, GR_LAYOUT_TRANSPOSED },
+                 { GR_Q4_1, 1536, 576, 512, GR_LAYOUT_TRANSPOSED },  { GR_F32, 5120, 512, 16, GR_LAYOUT_DENSE },
+                 { GR_F32, 16, 512, 5120, GR_LAYOUT_DENSE },         { GR_F32, 576, 512, 16, GR_LAYOUT_DENSE } };
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     gr_case_add(s, &(gr_case){ .flags = GR_CASE_PERF,
                                .in = { { .dtype = shapes[i].type, .ne = { shapes[i].i, shapes[i].t } },
