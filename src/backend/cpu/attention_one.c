@@ -13,6 +13,7 @@ typedef struct one_jobs {
   const gr_cpu_isa *isa;
   gr_cpu_one one;
   int64_t pieces, chunks, strips;
+  bool forward; /* pieces as gr_forward has them */
   float *scratch;
 } one_jobs;
 
@@ -59,7 +60,7 @@ static void score_job(void *ctx, size_t job, int thread)
 {
   (void)thread;
   const one_jobs *w = ctx;
-  w->isa->attention_one_scores(w->a, &w->one, (int64_t)job);
+  w->isa->attention_one_scores(w->a, &w->one, w->forward ? gr_forward((int64_t)job, w->pieces) : (int64_t)job);
 }
 
 static void value_job(void *ctx, size_t job, int thread)
@@ -118,6 +119,7 @@ void gr_cpu_attention_one(const gr_cpu_attention *a, const gr_cpu_isa *isa, gr_p
   for (int64_t h = 0; h < a->q.ne[1]; h++)
     isa->scale(w.one.q + h * w.one.q_row, (const float *)gr_array_at(&a->q, 0, h, 0, 0), a->params.scale, a->q.ne[0]);
   if ((w.one.see.to - w.one.see.from) * a->k.ne[1] * (a->k.ne[0] + a->v.ne[0]) < SMALL) pool = NULL;
+  w.forward = gr_pool_threads(pool) > 1;
   gr_pool_run(pool, (size_t)w.pieces, score_job, &w);
   find_tops(&w);
   gr_pool_run(pool, (size_t)(w.chunks * w.strips * a->k.ne[1]), value_job, &w);

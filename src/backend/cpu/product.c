@@ -132,6 +132,7 @@ static void plan(gr_cpu_product *p, const gr_cpu_isa *isa, int threads, float *s
   }
   if (work < SMALL) threads = 1;
   deal(p, units, threads);
+  p->forward = p->thin && threads > 1;
   p->thread_floats = round_up(p->widest * deepest + (p->y ? 0 : p->widest * p->rows), 16);
   p->threads = scratch;
 }
@@ -148,6 +149,7 @@ static void panel_job(void *ctx, size_t job, int thread)
 {
   const gr_cpu_product *p = ctx;
   int64_t panel = (int64_t)job / p->groups, group = (int64_t)job % p->groups, units = gr_ceil_div(p->cols, p->unit);
+  if (p->forward) panel = gr_forward(panel, p->panels);
   int64_t from = gr_block_begin(units, p->panels, panel) * p->unit;
   int64_t to = gr_min(gr_block_begin(units, p->panels, panel + 1) * p->unit, p->cols);
   p->isa->panel(p, from, to, gr_block_begin(p->blocks, p->groups, group), gr_block_begin(p->blocks, p->groups, group + 1),

@@ -71,6 +71,7 @@ struct gr_cpu_product {
   /* Filled in by gr_cpu_product_run. */
   const struct gr_cpu_isa *isa;
   bool thin;      /* few rows: weights are multiplied as they are decoded, without tiles */
+  bool forward;   /* thin, and several threads: jobs are panels as gr_forward has them */
   int64_t unit;   /* columns: panels begin at multiples of it */
   int64_t widest; /* columns of a tile */
   int64_t panels; /* units are dealt evenly to them */
@@ -122,6 +123,10 @@ static inline int64_t gr_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Which rows a block holds: dealt evenly, 32 rows being 11 + 11 + 10 rather than 14 + 14 + 4. */
 static inline int64_t gr_block_begin(int64_t rows, int64_t blocks, int64_t i) { return rows * i / blocks; }
+
+/* Which of n parts a job is, where the odd threads take jobs from the back (pool.h) and yet all should walk memory forward, because what
+ * comes next has been asked for: the last half of the parts in descending order. */
+static inline int64_t gr_forward(int64_t job, int64_t n) { return job < n / 2 ? job : n - 1 - (job - n / 2); }
 
 /* Floats, or words, that n elements of the contraction take; n is even or ends it. */
 static inline int64_t gr_words(const gr_cpu_term *t, int64_t n) { return t->words ? (n + 1) / 2 : n; }

@@ -125,13 +125,51 @@ GR_INLINE void q4_0_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
 }
 GR_INLINE vf q4_0_at(const gr_part_32 *p, int e) { return p->scale * to_float(nibble(p->w, e) - 8); }
 
+/* Byte i of each word at its top and nothing below: a signed code times 2^24, by which its scale has been divided (nothing rounds). */
+GR_INLINE vi top_byte(vi w, int i)
+{
+#if GR_LANES == 16
+  const int at = i << 24;
+  if (i > 0 && i < 3)
+    return (vi)_mm512_shuffle_epi8(
+        (__m512i)w, _mm512_add_epi32(_mm512_set1_epi32(at | 0x808080),
+                                     _mm512_set_epi32(0x0c000000, 0x08000000, 0x04000000, 0, 0x0c000000, 0x08000000, 0x04000000, 0,
+                                                      0x0c000000, 0x08000000, 0x04000000, 0, 0x0c000000, 0x08000000, 0x04000000, 0)));
+#endif
+  return (i < 3 ? w << (24 - 8 * i) : w) & (int32_t)0xff000000;
+}
+
 GR_INLINE void q8_0_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
 {
-  p->scale = half_floats(load_halves(x, stride));
+  p->scale = half_floats(load_halves(x, stride)) * vset(0x1p-24f);
   load_words(p->w, x + 2, stride);
   load_words(p->w + 4, x + 18, stride);
 }
-GR_INLINE vf q8_0_at(const gr_part_32 *p, int e) { return p->scale * to_float(p->w[e / 4] << (24 - 8 * (e % 4)) >> 24); }
+GR_INLINE vf q8_0_at(const gr_part_32 *p, int e) { return p->scale * to_float(top_byte(p->w[e / 4], e % 4)); }
+
+/* Codes of five bits, one to a byte: four nibbles of qs below four bits of qh, which a product spreads (no two of its terms meet). */
+GR_INLINE void five_bits(vi w[8], const uint8_t *qh, const uint8_t *qs, int64_t stride)
+{
+  const vi top = load_word(qh, stride);
+  load_words(w, qs, stride);
+  for (int i = 7; i >= 0; i--)
+    w[i] = (w[i % 4] >> i / 4 * 4 & 0x0f0f0f0f) | ((top >> 4 * i & 15) * (1 << 4 | 1 << 11 | 1 << 18 | 1 << 25) & 0x10101010);
+}
+
+GR_INLINE void q5_0_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
+{
+  p->scale = half_floats(load_halves(x, stride));
+  five_bits(p->w, x + 2, x + 6, stride);
+}
+GR_INLINE vf q5_0_at(const gr_part_32 *p, int e) { return p->scale * to_float((p->w[e / 4] >> 8 * (e % 4) & 31) - 16); }
+
+GR_INLINE void q5_1_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
+{
+  vi head = load_word(x, stride);
+  p->scale = half_floats(head), p->offset = half_floats((vi)((vu)head >> 16));
+  five_bits(p->w, x + 4, x + 8, stride);
+}
+GR_INLINE vf q5_1_at(const gr_part_32 *p, int e) { return scaled(p->w[e / 4] >> 8 * (e % 4) & 31, p->scale, p->offset); }
 
 /* ---- super-blocks of 256 ---- */
 

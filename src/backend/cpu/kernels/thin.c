@@ -129,6 +129,8 @@ GR_INLINE void multiply(bool bf16, bool both, int rows, int g, const thin *t, in
 THIN(q4_0)
 THIN(q4_1)
 THIN(q8_0)
+THIN(q5_0)
+THIN(q5_1)
 #if SUPER_BLOCKS
 THIN_K(q2_k, gr_head_q2, gr_part_q2, GR_Q2_K_PART)
 THIN_K(q3_k, gr_head_q3, gr_part_q3, GR_Q3_K_PART)
@@ -185,6 +187,8 @@ typedef void square_fn(const thin *t, int g, const float *const src[GR_LANES], i
   static void q4_0_##variant##_##R(const thin *t) { q4_0_thin(bf16, R, t); }                                                               \
   static void q4_1_##variant##_##R(const thin *t) { q4_1_thin(bf16, R, t); }                                                               \
   static void q8_0_##variant##_##R(const thin *t) { q8_0_thin(bf16, R, t); }                                                               \
+  static void q5_0_##variant##_##R(const thin *t) { q5_0_thin(bf16, R, t); }                                                               \
+  static void q5_1_##variant##_##R(const thin *t) { q5_1_thin(bf16, R, t); }                                                               \
   EACH_SUPER(R, variant, bf16)                                                                                                             \
   static void square_##variant##_##R(const thin *t, int g, const float *const src[GR_LANES], int64_t at, int64_t n)                        \
   {                                                                                                                                        \
@@ -212,7 +216,8 @@ _Static_assert(GR_CPU_THIN == 4, "one kernel for each number of rows");
 #endif
 #define TYPES(variant)                                                                                                                     \
   {                                                                                                                                        \
-    [GR_Q4_0] = ALL(q4_0_##variant), [GR_Q4_1] = ALL(q4_1_##variant), [GR_Q8_0] = ALL(q8_0_##variant) SUPER_TYPES(variant)                 \
+    [GR_Q4_0] = ALL(q4_0_##variant), [GR_Q4_1] = ALL(q4_1_##variant), [GR_Q8_0] = ALL(q8_0_##variant), [GR_Q5_0] = ALL(q5_0_##variant),    \
+    [GR_Q5_1] = ALL(q5_1_##variant) SUPER_TYPES(variant)                                                                                   \
   }
 /* [in pairs][type][rows - 1] */
 static thin_fn *const kernels[1 + GR_WORDS][GR_DTYPE_COUNT][GR_CPU_THIN] = { TYPES(floats),
@@ -282,8 +287,20 @@ static void columns(const gr_cpu_product *p, int64_t col)
   }
 }
 
+/* What a job reads first comes from memory, and part of x from another core: all of it is asked for at once. */
+static void ask_first(const gr_cpu_product *p, int64_t col)
+{
+  for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++) {
+    const uint8_t *w = (const uint8_t *)t->w + col * t->w_row;
+    for (int64_t r = 0; r < p->rows && !t->words; r++) ask((const uint8_t *)row_of(t, r), t->depth * (int64_t)sizeof(float));
+    for (int64_t i = 0; i < t->w_row; i += LINE)
+      for (int64_t r = 0; r < WIDE; r++) __builtin_prefetch(w + r * t->w_row + i, 0, 2);
+  }
+}
+
 int64_t GR_ISA_FN(thin)(const gr_cpu_product *p, int64_t col, int64_t end)
 {
+  if (end - col >= WIDE) ask_first(p, col);
   for (; end - col >= WIDE; col += WIDE) columns(p, col);
   return col;
 }
