@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if GR_CPU_X86
+#include <cpuid.h>
+#endif
 #if GR_CPU_ARM && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -11,6 +14,8 @@
 extern const gr_cpu_isa gr_cpu_isa_generic;
 
 static bool runs_always(void) { return true; }
+
+bool gr_cpu_pairs_gain(const char *maker) { return strcmp(maker, "AuthenticAMD") == 0; }
 
 #if GR_CPU_X86
 extern const gr_cpu_isa gr_cpu_isa_avx2, gr_cpu_isa_avx512, gr_cpu_isa_avx512_bf16;
@@ -29,6 +34,14 @@ static bool runs_avx512(void)
 }
 
 static bool runs_avx512_bf16(void) { return runs_avx512() && __builtin_cpu_supports("avx512bf16"); }
+
+static bool gains_avx512_bf16(void)
+{
+  unsigned most, name[3];
+  char maker[sizeof name + 1] = "";
+  if (__get_cpuid(0, &most, &name[0], &name[2], &name[1])) memcpy(maker, name, sizeof name);
+  return gr_cpu_pairs_gain(maker);
+}
 #endif
 
 #if GR_CPU_ARM
@@ -51,18 +64,21 @@ static bool runs_neon_bf16(void) { return false; }
 #endif
 #endif
 
-/* Best first. */
+/* Best first: the first that runs, and that gains something there, is taken unless one is named. */
 static const struct {
   const gr_cpu_isa *isa;
-  bool (*runs)(void);
+  bool (*runs)(void), (*gains)(void);
 } sets[] = {
 #if GR_CPU_X86
-  { &gr_cpu_isa_avx512_bf16, runs_avx512_bf16 }, { &gr_cpu_isa_avx512, runs_avx512 }, { &gr_cpu_isa_avx2, runs_avx2 },
+  { &gr_cpu_isa_avx512_bf16, runs_avx512_bf16, gains_avx512_bf16 },
+  { &gr_cpu_isa_avx512, runs_avx512, runs_always },
+  { &gr_cpu_isa_avx2, runs_avx2, runs_always },
 #endif
 #if GR_CPU_ARM
-  { &gr_cpu_isa_neon_bf16, runs_neon_bf16 },     { &gr_cpu_isa_neon, runs_always },
+  { &gr_cpu_isa_neon_bf16, runs_neon_bf16, runs_always },
+  { &gr_cpu_isa_neon, runs_always, runs_always },
 #endif
-  { &gr_cpu_isa_generic, runs_always },
+  { &gr_cpu_isa_generic, runs_always, runs_always },
 };
 
 gr_status gr_cpu_isa_choose(const gr_cpu_isa **isa, gr_error *e)
@@ -72,7 +88,7 @@ gr_status gr_cpu_isa_choose(const gr_cpu_isa **isa, gr_error *e)
   char list[64] = "";
   for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
     bool runs = sets[i].runs();
-    if (runs && (!wanted || strcmp(wanted, sets[i].isa->name) == 0)) {
+    if (runs && (wanted ? strcmp(wanted, sets[i].isa->name) == 0 : sets[i].gains())) {
       *isa = sets[i].isa;
       return GR_OK;
     }

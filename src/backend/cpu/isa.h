@@ -20,12 +20,16 @@ typedef struct gr_cpu_isa {
   const char *name;
   int block_rows; /* rows that the micro-kernel of products computes at once */
   int lanes;
-  bool words;                  /* products in bf16 are faster than in F32 */
+  bool words;                  /* products in bf16 take pairs of them */
   gr_decode_fn *const *decode; /* by type; bit-equal to gr_quant_decoder's */
 #define GR_KERNEL(result, name, args) result(*name) args;
 #include "backend/cpu/kernels/kernels.def"
 #undef GR_KERNEL
 } gr_cpu_isa;
+
+/* Whether processors of this maker, named as CPUID does, multiply pairs of bf16 (vdpbf16ps) faster than floats; of one that is not known
+ * it is not assumed. A table and no timing: which set runs decides bits of bf16, and they must not differ from run to run. */
+bool gr_cpu_pairs_gain(const char *maker);
 
 /* The best set that this machine runs, or the one that GRAFT_CPU names; an unknown or unavailable name is refused in words. */
 gr_status gr_cpu_isa_choose(const gr_cpu_isa **isa, gr_error *e);
