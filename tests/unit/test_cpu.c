@@ -124,6 +124,52 @@ static void a_row_alone_has_the_same_bits(void **state)
   }
 }
 
+/* y = W x with a pool of so many threads; returns of how the product was dealt whether some panels are split and others are not. */
+static bool deals_some(const gr_cpu_isa *isa, int threads, const gr_tensor *w, const gr_tensor *x, float *y)
+{
+  gr_error e;
+  gr_pool *pool = NULL;
+  assert_ok(gr_pool_create(&pool, threads, &e), &e);
+  const int64_t f = sizeof(float), depth = w->ne[0], cols = w->ne[1], rows = x->ne[1];
+  gr_cpu_term t = { .w = w->data, .w_row = depth * f, .w_step = f, .dtype = GR_F32, .x = x->data, .x_row = depth * f, .x_step = f };
+  t.depth = depth;
+  gr_cpu_product p = { .term = { t }, .terms = 1, .rows = rows, .cols = cols, .y = y, .y_row = cols };
+  void *scratch = gr_alloc_aligned(gr_cpu_product_scratch(rows, cols, depth, 0, true, threads), 64);
+  assert_non_null(scratch);
+  memset(y, 0xff, (size_t)(rows * cols * f));
+  gr_cpu_product_run(&p, isa, pool, scratch);
+  gr_free(scratch);
+  gr_pool_free(pool);
+  return p.split > 0 && p.split < p.panels;
+}
+
+/* However many threads there are and however panels and rows are dealt to them, every element is computed, and with the same bits. */
+static void many_threads_compute_all_of_a_product(void **state)
+{
+  fixture *f = *state;
+  static const int64_t sizes[][3] = { { 48, 1601, 90 }, { 576, 579, 130 }, { 16, 40, 300 }, { 1, 5000, 64 } };
+  static const int threads[] = { 2, 3, 4, 7, 16, 33 };
+  int some = 0;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    gr_tensor *w = f32(f, sizes[i][0], sizes[i][1], 1), *x = f32(f, sizes[i][0], sizes[i][2], 1);
+    size_t bytes = (size_t)(sizes[i][1] * sizes[i][2]) * sizeof(float);
+    float *alone = gr_alloc(bytes), *y = gr_alloc(bytes);
+    assert_true(alone && y);
+    for (int s = 0; s < SETS; s++) {
+      if (!f->backend[s]) continue;
+      const gr_cpu_isa *isa = gr_cpu_isa_of(f->backend[s]);
+      deals_some(isa, 1, w, x, alone);
+      for (size_t k = 0; k < sizeof threads / sizeof *threads; k++) {
+        some += deals_some(isa, threads[k], w, x, y);
+        assert_memory_equal(y, alone, bytes);
+      }
+    }
+    gr_free(alone);
+    gr_free(y);
+  }
+  assert_true(some > 0); /* or nothing was shown of it */
+}
+
 /* A3: a quantized weight and the floats it decodes to give the same bits. */
 static void packed_weights_have_the_bits_of_their_floats(void **state)
 {
@@ -368,6 +414,7 @@ int main(void)
     GRAPH_TEST(products_of_every_type),
     GRAPH_TEST(products_of_odd_shapes),
     GRAPH_TEST(a_row_alone_has_the_same_bits),
+    GRAPH_TEST(many_threads_compute_all_of_a_product),
     GRAPH_TEST(packed_weights_have_the_bits_of_their_floats),
     GRAPH_TEST(attention_kinds),
     GRAPH_TEST(attention_over_a_cache),

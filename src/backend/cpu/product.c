@@ -14,6 +14,8 @@ enum {
   FEW_COLS = 64,            /* for which x is not packed */
   FEW_ROWS = 32,            /* for which floats are not copied to tiles */
   PAGE = 4096,              /* rows this far apart share the sets of an L1 cache: read side by side they push each other out */
+  FEW_THREADS = 2,          /* which are taken to be equally fast */
+  GROUPS = 8,               /* of a panel's rows, at most, for more threads */
   JOBS = 4,                 /* panels a thread, so that one that loses its core for a while does not hold up the others */
   DECODING = 25,            /* tokens through a column of a tile that cost as much as decoding it, */
   READING = 8,              /* and columns as much as reading x for one more panel: roughly */
@@ -97,24 +99,65 @@ static void plan_terms(gr_cpu_product *p, float **scratch)
     p->widest = gr_min(p->widest, tile_cols(p->cols, gr_words(t, t->chunk), p->unit));
 }
 
+/* What a job of so many columns and rows costs, in columns that are not decoded, of a token. */
+static double job_cost(double cols, double rows) { return cols * (rows + DECODING) + READING * rows; }
+
 /* As many panels and groups as take the least time, by the slowest thread's share of columns and tokens; of about equal times the finest.
  */
-static void deal(gr_cpu_product *p, int64_t units, int64_t threads)
+static void deal_few(gr_cpu_product *p, int64_t units, int64_t threads, int64_t least, int64_t most)
 {
-  int64_t least = gr_min(gr_max(gr_ceil_div(units * p->unit, p->widest), 1), units);
-  int64_t most = threads == 1 ? least : gr_min(gr_max(round_up(least, threads), threads * JOBS), units);
   double best = 0;
   p->panels = 0;
   for (int64_t panels = least; panels <= most; panels++) {
     int64_t groups = panels >= threads ? 1 : gr_min(gr_ceil_div(threads, panels), p->blocks);
-    double cols = (double)(gr_ceil_div(units, panels) * p->unit), rows = (double)p->rows / (double)groups;
-    double time = (double)gr_ceil_div(panels * groups, threads) * (cols * (rows + DECODING) + READING * rows);
+    double cost = job_cost((double)(gr_ceil_div(units, panels) * p->unit), (double)p->rows / (double)groups);
+    double time = (double)gr_ceil_div(panels * groups, threads) * cost;
     if (p->panels > 0 && time > 1.02 * best) continue;
     best = p->panels > 0 && best < time ? best : time;
     p->panels = panels;
     p->groups = groups;
+    p->split = groups > 1 ? panels : 0;
   }
 }
+
+/* Many threads are not equally fast: a core may be two processors of theirs, or of another machine's. So equal shares are not enough, and
+ * jobs must be small when the last are taken: all of them, or those of as many panels as there are threads, which come last because threads
+ * take jobs from both ends. Time is all work over all threads, and half
+ * of one of those; or that of the largest job for a thread of half the speed. */
+static void deal_many(gr_cpu_product *p, int64_t units, int64_t threads, int64_t least, int64_t most)
+{
+  double best = 0;
+  p->panels = 0;
+  for (int64_t wide = gr_ceil_div(units, least); wide > 0; wide--) {
+    int64_t panels = gr_ceil_div(units, wide);
+    double cols = (double)(wide * p->unit), rows = (double)p->rows, whole = job_cost(cols, rows);
+    const int64_t limit = gr_min(gr_max(GROUPS, gr_ceil_div(2 * threads, panels)), p->blocks);
+    for (int64_t groups = 1; panels <= most && groups <= limit; groups++) {
+      double part = job_cost(cols, rows / (double)groups), parts = part * (double)groups;
+      for (int some = 0; some < 2; some++) {
+        int64_t split = groups == 1 ? 0 : some ? gr_min(panels, threads) : panels;
+        double all = (double)(panels - split) * whole + (double)split * parts;
+        double time = all * (double)units / (double)(panels * wide) / (double)threads + part / 2;
+        const double slowest = 2 * (split < panels ? whole : part);
+        if (time < slowest) time = slowest;
+        if (p->panels > 0 && time >= best) continue;
+        best = time;
+        p->panels = panels;
+        p->groups = groups;
+        p->split = split;
+      }
+    }
+  }
+}
+
+static void deal(gr_cpu_product *p, int64_t units, int64_t threads)
+{
+  int64_t least = gr_min(gr_max(gr_ceil_div(units * p->unit, p->widest), 1), units);
+  int64_t most = threads == 1 ? least : gr_min(gr_max(round_up(least, threads), threads * JOBS), units);
+  (threads > FEW_THREADS ? deal_many : deal_few)(p, units, threads, least, most);
+}
+
+static size_t jobs_of(const gr_cpu_product *p) { return (size_t)(p->panels + p->split * (p->groups - 1)); }
 
 /* How work is dealt changes no bit either. */
 static void plan(gr_cpu_product *p, const gr_cpu_isa *isa, int threads, float *scratch)
@@ -148,21 +191,25 @@ static void pack_job(void *ctx, size_t job, int thread)
 static void panel_job(void *ctx, size_t job, int thread)
 {
   const gr_cpu_product *p = ctx;
-  int64_t panel = (int64_t)job / p->groups, group = (int64_t)job % p->groups, units = gr_ceil_div(p->cols, p->unit);
-  if (p->forward) panel = gr_forward(panel, p->panels);
+  int64_t units = gr_ceil_div(p->cols, p->unit), panel = (int64_t)job, group = 0, groups = 1;
+  const int64_t before = (p->panels - p->split) / 2,
+                parts = p->split * p->groups; /* jobs of whole panels, then of parts, then of whole ones */
+  if (panel >= before + parts) panel -= parts - p->split;
+  else if (panel >= before) groups = p->groups, group = (panel - before) % groups, panel = before + (panel - before) / groups;
+  if (p->forward) panel = gr_forward(panel, p->panels); /* few rows are never split */
   int64_t from = gr_block_begin(units, p->panels, panel) * p->unit;
   int64_t to = gr_min(gr_block_begin(units, p->panels, panel + 1) * p->unit, p->cols);
-  p->isa->panel(p, from, to, gr_block_begin(p->blocks, p->groups, group), gr_block_begin(p->blocks, p->groups, group + 1),
+  p->isa->panel(p, from, to, gr_block_begin(p->blocks, groups, group), gr_block_begin(p->blocks, groups, group + 1),
                 p->threads + p->thread_floats * thread);
 }
 
 static void run(gr_cpu_product *p, const gr_cpu_isa *isa, gr_pool *pool, float *scratch)
 {
   plan(p, isa, gr_pool_threads(pool), scratch);
-  bool small = p->panels * p->groups == 1, packs = false;
+  bool small = jobs_of(p) == 1, packs = false;
   for (int i = 0; i < p->terms; i++) packs = packs || p->term[i].x_read == GR_CPU_X_PACK;
   if (packs) gr_pool_run(small || p->thin ? NULL : pool, (size_t)p->blocks, pack_job, p);
-  gr_pool_run(pool, (size_t)(p->panels * p->groups), panel_job, p);
+  gr_pool_run(pool, jobs_of(p), panel_job, p);
 }
 
 /* A contraction over tokens with few columns and many rows (the gradient of B) is computed turned, few rows and many columns, where one
@@ -254,7 +301,7 @@ void gr_cpu_product_run_lora(gr_cpu_product *p, gr_cpu_product *low, float scale
   lora l = { p, low, scale, gr_min(p->blocks, threads * (low->cols <= FEW_COLS ? JOBS : 1)) };
   bool small = (double)p->rows * (double)(p->cols + low->cols) * (double)low->term[0].depth < SMALL;
   gr_pool_run(small ? NULL : pool, (size_t)l.jobs, lower_job, &l);
-  gr_pool_run(small ? NULL : pool, (size_t)(p->panels * p->groups), panel_job, p);
+  gr_pool_run(small ? NULL : pool, jobs_of(p), panel_job, p);
 }
 
 /* ---- groups ---- */

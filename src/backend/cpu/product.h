@@ -75,7 +75,8 @@ struct gr_cpu_product {
   int64_t unit;   /* columns: panels begin at multiples of it */
   int64_t widest; /* columns of a tile */
   int64_t panels; /* units are dealt evenly to them */
-  int64_t groups; /* of blocks of rows, each with tiles of its own */
+  int64_t split;  /* of the panels, those in the middle, whose rows are dealt to jobs of their own: */
+  int64_t groups; /* of blocks of rows, each with tiles of its own; a panel that is not split is one job */
   int64_t blocks;
   int64_t thread_floats;
   float *threads; /* scratch of each: a tile, and results that are not kept */
