@@ -122,8 +122,8 @@ static void deal_few(gr_cpu_product *p, int64_t units, int64_t threads, int64_t 
 
 /* Many threads are not equally fast: a core may be two processors of theirs, or of another machine's. So equal shares are not enough, and
  * jobs must be small when the last are taken: all of them, or those of as many panels as there are threads, which come last because threads
- * take jobs from both ends. Time is all work over all threads, and half
- * of one of those; or that of the largest job for a thread of half the speed. */
+ * take jobs from both ends. Time is all work over all threads, and half of one of those; or that of the largest job for a thread of half
+ * the speed. */
 static void deal_many(gr_cpu_product *p, int64_t units, int64_t threads, int64_t least, int64_t most)
 {
   double best = 0;
