@@ -178,17 +178,27 @@ static void refusals(gr_case_sink *s)
   d = c, d.params = &wrong, d.refuse = GR_ERR_NUMERIC, d.says = "finite", gr_case_add(s, &d);
 }
 
+/* Over several chunks of keys, with more heads to a key head than any set has rows of sums, from a key that no piece begins with. */
+static void one_token_cases(gr_case_sink *s)
+{
+  static const gr_attention_case ones[] = { { 64, 64, 6, 2, 1, 1100, .params = { 0.125f, 0, 0 } },
+                                            { 40, 48, 34, 2, 1, 1100, .params = { 0.3f, 1.5f, 1003 } } };
+  for (size_t i = 0; i < 2; i++) {
+    gr_case c = { .name = "one token over a long cache",
+                  .flags = GR_CASE_NO_GRAD,
+                  .params = &ones[i].params,
+                  .tolerance = gr_attention_case_tolerance(&ones[i], 0) };
+    gr_attention_case_perf(&c, &ones[i]);
+    if (i) c.in[GR_ATTN_SINKS] = (gr_case_in){ .ne = { ones[i].heads } };
+    gr_case_add(s, &c);
+  }
+}
+
 static void cases(gr_case_sink *s)
 {
   for (int i = 0; i < 32; i++) shared_case(s, i);
   refusals(s);
-  static const gr_attention_case one = { 64, 64, 6, 2, 1, 1100, .params = { 0.125f, 0, 0 } };
-  gr_case single = { .name = "one token over a long cache",
-                     .flags = GR_CASE_NO_GRAD,
-                     .params = &one.params,
-                     .tolerance = gr_attention_case_tolerance(&one, 0) };
-  gr_attention_case_perf(&single, &one);
-  gr_case_add(s, &single);
+  one_token_cases(s);
   static const gr_attention_case shapes[] = { { 64, 64, 9, 3, 512, 512, .params = { 0.125f, 0, 0 } },
                                               { 128, 128, 32, 8, 512, 512, .params = { 0.088f, 0, 0 } },
                                               { 128, 128, 8, 2, 2048, 2048, .params = { 0.088f, 0, 0 } },

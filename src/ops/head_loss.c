@@ -188,6 +188,8 @@ static const struct {
     GR_CASE_NO_GRAD,
     { GR_Q4_K, 512, 517, 35, { GR_FILL_BELOW, .a = 517 }, .params = { 0.1f, 0, 1 }, .rank = 4, .logits = 50 } },
   { "many tokens", GR_CASE_NO_GRAD, { GR_F32, 67, 131, 150, MIXED, .params = { 0.2f, 0, 1 }, .rank = 16 } },
+  { "more tokens than one chunk", GR_CASE_NO_GRAD, { GR_F32, 11, 13, 900, MIXED, .params = { 1, 0, 1 }, .bias = true, .rank = 2 } },
+  { "a wide row", GR_CASE_NO_GRAD, { GR_Q8_0, 2080, 13, 7, MIXED, .params = { 0.05f, 0, 1 } } },
   { "vocabulary of 248,320", GR_CASE_NO_GRAD, { GR_F32, 8, 248320, 3, { GR_FILL_BELOW, .a = 248320 }, .params = { 1, 0, 1 } } },
   { "vocabulary of 248,320",
     GR_CASE_NO_GRAD | GR_CASE_FULL,

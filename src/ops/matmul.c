@@ -119,6 +119,9 @@ static void cases(gr_case_sink *s)
   s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 1.1e-6, .defect = 2e-4 };
   for (int i = 0; gr_case_weight_type(i, &type); i++) typed_cases(s, type);
   gr_case_add(s, &(gr_case){ .name = "large", .flags = GR_CASE_NO_GRAD, .in = { { .ne = { 515, 513 } }, { .ne = { 515, 3 } } } });
+  gr_case_add(s, &(gr_case){ .name = "several chunks, of bf16 as it stands",
+                             .flags = GR_CASE_NO_GRAD,
+                             .in = { { .dtype = GR_BF16, .ne = { 6002, 19 } }, { .ne = { 6002, 6 } } } });
   gr_case_in w = { .ne = { 67, 7 }, .grad = true }, x = { .ne = { 67, 5 }, .grad = true };
   for (int a = GR_LAYOUT_ROWS; a <= GR_LAYOUT_BROADCAST; a++) {
     gr_case_in other = x;

@@ -364,7 +364,10 @@ static void add_word(const head *s, int64_t word, float w, float *y)
     int64_t n = gr_min(GR_CPU_PIECE, s->width - i);
     const float *row = piece;
     if (s->w->dtype == GR_F32) row = gr_cpu_piece(s->w, i, n, (gr_row_at){ word, 0, 0 }, piece);
-    else s->isa->decode[s->w->dtype]((const char *)s->w->data + word * s->w->nb[1] + i / d->block_elems * d->block_bytes, piece, n);
+    else
+      s->isa->decode[s->w->dtype]((const char *)s->w->data + word * s->w->nb[1] +
+                                      (GR_MUTANT(head_loss_dh_label_piece) ? 0 : i) / d->block_elems * d->block_bytes,
+                                  piece, n);
     s->isa->add_scaled(y + i, row, w, n);
   }
 }
@@ -397,7 +400,8 @@ static gr_status run_both(gr_backend *b, const gr_op_call *call, bool bf16)
   for (int i = 0; i < 2; i++) memset(call->out[i].data, 0, (size_t)gr_array_count(&call->out[i]) * sizeof(float));
   for (int64_t next = 0; gather(&s, &next);) {
     size_t jobs = (size_t)gr_ceil_div(s.rows, ROWS);
-    for (int64_t r = 0; r < s.rows; r++) s.top[r] = -INFINITY, s.sum[r] = 0;
+    for (int64_t r = 0; r < s.rows; r++)
+      if (s.tokens[r] < TOKENS || !GR_MUTANT(head_loss_dh_chunk_keeps)) s.top[r] = -INFINITY, s.sum[r] = 0;
     for (s.first = 0; s.first < s.vocab; s.first += VOCAB_BLOCK) {
       int64_t count = gr_min(VOCAB_BLOCK, s.vocab - s.first);
       gr_cpu_product p = logits(&s, count, finish_block);

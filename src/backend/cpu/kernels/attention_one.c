@@ -65,7 +65,8 @@ static void head_scores(const gr_cpu_attention *a, const gr_cpu_one *o, int64_t 
     rows = gr_min(ROWS, a->group - r);
     int64_t head = kv * a->group + r;
     vf sum[ROWS];
-    multiplies[rows - 1](o->q + head * o->q_row, o->q_row, src, ahead, a->k.ne[0], sum);
+    multiplies[rows - 1](o->q + (GR_MUTANT(attention_one_first_heads) ? kv * a->group : head) * o->q_row, o->q_row, src, ahead, a->k.ne[0],
+                         sum);
     for (int64_t i = 0; i < rows; i++) {
       float *scores = o->scores + (head + i) * o->score_row + (j - o->see.from);
       vf x = cap > 0 ? cap * vtanh(sum[i] / cap) : sum[i];
