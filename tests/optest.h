@@ -15,7 +15,7 @@ static inline char *run_mode(mode_fn *mode, gr_optest *o)
   gr_error e = { 0 };
   o->out = open_memstream(&text, &size);
   assert_non_null(o->out);
-  o->seed = o->seed ? o->seed : 42;
+  o->seed = o->seed ? o->seed : GR_OPTEST_SEED;
   gr_status status = mode(o, &e);
   fclose(o->out);
   assert_ok(status, &e);

@@ -44,8 +44,9 @@ typedef struct gr_case_in {
   uint8_t leaf;
 } gr_case_in;
 
-/* Errors are C4's, per tensor and per slice: norm(a-b)/norm(b), and max|a-b| / rms(b). `seen` is the worst honest norm error met so far
- * over all rows, `defect` the smallest of a real defect (operands staged in half, a dropped tail): norm stands between the two. */
+/* Errors are C4's, per tensor and per slice: norm(a-b)/norm(b), and max|a-b| / rms(b). `seen` is the worst honest norm error met over all
+ * rows, sets and backends at the default seed, where one more than twice as large fails; `defect` the smallest of a real defect (operands
+ * staged in half, a dropped tail): norm stands between the two. */
 typedef struct gr_tolerance {
   double norm, max, seen, defect;
   /* Where the truth is 0 the result must be exactly 0; unless this is set, for results that are a difference of two sums which meet

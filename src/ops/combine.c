@@ -54,7 +54,7 @@ static void cost(const gr_op_call *c, gr_cost *k)
 static void cases(gr_case_sink *s)
 {
   static const int64_t sizes[][3] = { { 37, 3, 5 }, { 1, 1, 1 }, { 67, 1, 7 }, { 5, 8, 3 }, { 1030, 2, 3 }, { 64, 10, 1 } };
-  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 8.1e-8, .defect = 1.3e-5 };
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 8.2e-8, .defect = 1.3e-5 };
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     gr_case_in y = { .ne = { sizes[i][0], sizes[i][1], sizes[i][2] }, .dim = { 0, 0, GR_DIM_TOKENS }, .grad = true };
     gr_case_in weights = { .ne = { sizes[i][1], sizes[i][2] }, .dim = { 0, GR_DIM_TOKENS }, .grad = true };

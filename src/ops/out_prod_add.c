@@ -11,7 +11,7 @@ static void cost(const gr_op_call *c, gr_cost *k) { gr_fused_add_cost(c, GR_OP_o
 static void cases(gr_case_sink *s)
 {
   gr_dtype type;
-  s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 1e-6, .defect = 2e-4 };
+  s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 1.7e-7, .defect = 2e-4 };
   for (int i = 0; gr_case_weight_type(i, &type); i++) {
     int elems = gr_dtype_get(type)->block_elems;
     int64_t k = elems == 1 ? 67 : elems == 32 ? 96 : 512;

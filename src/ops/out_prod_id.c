@@ -58,7 +58,7 @@ static void fit(gr_case *c, const gr_experts_shape *x)
 
 static void cases(gr_case_sink *s)
 {
-  s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 4.1e-6, .defect = 4e-5 };
+  s->tolerance = (gr_tolerance){ .norm = 1e-5, .max = 1e-4, .seen = 3.2e-7, .defect = 4e-5 };
   s->slice = gr_experts_slice_stack;
   gr_experts_cases(s, fit, false);
   gr_experts_perf(s, fit, false);

@@ -207,7 +207,7 @@ static void refusals(gr_case_sink *s)
 
 static void cases(gr_case_sink *s)
 {
-  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 4.5e-8, .defect = 1e-5 };
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1.1e-7, .defect = 1e-5 };
   gr_fill clear = gr_fill_values(apart, 11);
   static const double mostly_small[] = { 0.3, -1.2, 0.9, 2.1, -0.4, 1.5, -2.2, -12.3, -13.1, -11.4, -14.2, -12.9, -11.8, -13.6 };
   struct gr_route_params p;

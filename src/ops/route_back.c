@@ -104,19 +104,19 @@ static void refusals(gr_case_sink *s)
 
 static void cases(gr_case_sink *s)
 {
-  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 5.3e-8, .defect = 6.5e-5 };
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 2.5e-7, .defect = 6.5e-5 };
   struct gr_route_params p;
   for (int i = 0; gr_route_case_get(i, &p); i++) {
     gr_case c = { 0 };
     /* One weight that is divided by itself has no gradient: two numbers that meet but for a rounding. */
     if (p.used == 1 && (p.renormalise || p.gating == GR_GATE_SELECTED))
-      c = (gr_case){ .flags = GR_CASE_ZERO, .tolerance = { .norm = 1e-6, .max = 1e-5, .seen = 5.3e-8, .defect = 6.5e-5, .floor = 1 } };
+      c = (gr_case){ .flags = GR_CASE_ZERO, .tolerance = { .norm = 1e-6, .max = 1e-5, .seen = 2.5e-7, .defect = 6.5e-5, .floor = 1 } };
     add(s, &c, &p, 7, 5, (gr_fill){ 0 });
     if (c.flags) continue;
     c.name = "gradients to 1.5e5", c.in[2].fill = gr_fill_normal(4e4);
     add(s, &c, &p, 67, 35, (gr_fill){ 0 });
     /* Where one gate is nearly 1 the truth is a difference that cancels to 1e-16 of the gradient, in double too. */
-    c = (gr_case){ .name = "saturated", .tolerance = { .norm = 1e-6, .max = 1e-5, .seen = 1.2e-7, .defect = 6.5e-5, .floor = 1e-9 } };
+    c = (gr_case){ .name = "saturated", .tolerance = { .norm = 1e-6, .max = 1e-5, .seen = 2.5e-7, .defect = 6.5e-5, .floor = 1e-9 } };
     add(s, &c, &p, 7, 9, GR_FILL_LIST(15, 12, -10, -18, 0, 17, 9, -15, 4));
     c = (gr_case){ .name = "gates below the clamp" };
     add(s, &c, &p, 9, 3, gr_fill_uniform(-22, -18));

@@ -90,7 +90,7 @@ int gr_optest_main(int argc, char **argv, FILE *out, FILE *err)
     gr_status (*run)(gr_optest *o, gr_error *e);
   } modes[] = { { "test", gr_optest_test },       { "grad", gr_optest_grad },       { "perf", gr_optest_perf },
                 { "support", gr_optest_support }, { "mutants", gr_optest_mutants }, { "doc", gr_optest_doc } };
-  gr_optest o = { .out = out, .seed = 42 };
+  gr_optest o = { .out = out, .seed = GR_OPTEST_SEED };
   gr_error e = { 0 };
   if (argc < 1) return fputs(usage, err), 2;
   for (int i = 0; i < argc; i++)

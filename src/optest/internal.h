@@ -96,6 +96,9 @@ gr_status gr_rig_fetch(gr_rig *r, int i, void **bytes, gr_array *view, gr_error 
 /* Whether everything around the live elements of a fetched output is as reset left it, and the guard after scratch too. */
 gr_status gr_rig_intact(gr_rig *r, int i, const void *bytes, const gr_array *view, bool *intact, gr_error *e);
 
+/* name without a type token between underscores: "matmul_q4k_f32__cpu" and "matmul_f32_f32__cpu" are one kernel to it. */
+void gr_rig_family(const char *name, char *family, size_t size);
+
 /* ---- compare.c ---- */
 
 typedef struct gr_diff {

@@ -8,6 +8,9 @@
 
 #include "backend/backend.h"
 
+/* The default: the one that the errors written down beside cases (`seen`) were measured at. */
+enum { GR_OPTEST_SEED = 42 };
+
 /* One backend to test. open NULL: the backend registered under this name. */
 typedef struct gr_optest_target {
   const char *name;
@@ -37,6 +40,7 @@ typedef struct gr_optest {
   bool verbose;        /* a line for each case too */
   bool full;           /* dear cases as well */
   bool strict;         /* a case that no row of a backend admits is a failure; on the CPU it always is */
+  bool races;          /* test, for a sanitizer of threads: rows on several threads alone, held to each other's bits and nothing else */
   size_t failures_max; /* grad and test stop once so many failed; 0: never */
   uint64_t seed;       /* of all data: same seed, same bits */
   int threads;         /* perf: 0 is every processor */

@@ -213,3 +213,26 @@ gr_status gr_rig_intact(gr_rig *r, int i, const void *bytes, const gr_array *vie
   gr_free(expected);
   return scratch_intact(r, intact, e);
 }
+
+void gr_rig_family(const char *name, char *family, size_t size)
+{
+  size_t used = 0;
+  for (const char *p = name; *p && used + 1 < size;) {
+    size_t n = strcspn(p, "_");
+    char token[16] = "";
+    bool type = false;
+    if (n < sizeof token) memcpy(token, p, n);
+    for (int t = 0; t < GR_DTYPE_COUNT && n && n < sizeof token; t++) {
+      char lower[16];
+      size_t m = 0;
+      for (const char *q = gr_dtype_name((gr_dtype)t); *q && m + 1 < sizeof lower; q++)
+        if (*q != '_') lower[m++] = (char)(*q >= 'A' && *q <= 'Z' ? *q + 32 : *q);
+      lower[m] = 0;
+      type = type || strcmp(lower, token) == 0;
+    }
+    for (size_t i = 0; !type && i < n && used + 1 < size; i++) family[used++] = p[i];
+    p += n;
+    if (*p == '_' && used + 1 < size) family[used++] = *p++;
+  }
+  family[used] = 0;
+}

@@ -350,6 +350,9 @@ static void the_right_row_passes(void **state)
   o.n_targets = 1;
   broken_row = (gr_kernel_row){ .op = GR_OP_add, .name = "right", .run = run_right, .scratch = scratch_of_64 };
   passes(gr_optest_test, &o, 40);
+  o.races = true;
+  broken_row.run = run_by_threads;
+  fails(gr_optest_test, &o, "7 threads give other bits than 2");
 }
 
 static void wrong_kernels_are_caught(void **state)
@@ -385,7 +388,7 @@ static int64_t slice_rows(const gr_op_call *c, int out, const int64_t at[GR_DIMS
 
 static void uneven_case(struct gr_case_sink *s)
 {
-  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .defect = 2e-4 };
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-9, .defect = 2e-4 };
   s->slice = slice_rows;
   gr_case_add(s, &(gr_case){ .in = { { .ne = { 2, 4 }, .fill = GR_FILL_LIST(0, 0, 1e6, 1e6, 1, 1, 0, 0) },
                                      { .ne = { 1 }, .fill = GR_FILL_LIST(0) } } });
@@ -414,10 +417,44 @@ static void a_wrong_slice_is_caught(void **state)
   fails(gr_optest_test, &o, "slice 1 of output 0 is off");
 }
 
+/* Off by 4.8e-7, of 1e-6 that are allowed and 3.9e-8 that were seen. */
+static gr_status run_grown(gr_backend *b, const gr_op_call *c, gr_error *e)
+{
+  run_right(b, c, e);
+  for (gr_row r = { 0 }; gr_row_valid(&r, &c->out[0]); gr_row_next(&r, &c->out[0]))
+    for (int64_t i = 0; i < c->out[0].ne[0]; i++) gr_row_set(&c->out[0], i, &r, gr_row_get(&c->out[0], i, &r) * (1 + 0x1p-21));
+  return GR_OK;
+}
+
+static gr_status run_grown_slice(gr_backend *b, const gr_op_call *c, gr_error *e)
+{
+  run_right(b, c, e);
+  *(float *)gr_array_at(&c->out[0], 1, 2, 0, 0) *= 1 + 0x1p-21f;
+  return GR_OK;
+}
+
+static void an_error_that_grew_is_caught(void **state)
+{
+  (void)state;
+  test_catches((gr_kernel_row){ .op = GR_OP_add, .run = run_grown }, "allowed, but the tolerance's `seen` says that 3.9e-08");
+  gr_optest o = only(GR_OP_add);
+  o.targets = &broken_target;
+  o.n_targets = 1;
+  o.seed = GR_OPTEST_SEED + 1; /* of which nobody said what was seen */
+  passes(gr_optest_test, &o, 40);
+  gr_op add = *gr_op_get(GR_OP_add);
+  gr_optest_swap swap = { GR_OP_add, &add };
+  add.cases = uneven_case;
+  o.swap = &swap;
+  o.seed = GR_OPTEST_SEED;
+  broken_row.run = run_grown_slice;
+  fails(gr_optest_test, &o, "slice 1 has a norm error of 3.37e-07: allowed");
+}
+
 /* A slice whose truth is 0 stays exactly 0 even where a floor forgives the whole. */
 static void floor_case(struct gr_case_sink *s)
 {
-  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .defect = 2e-4, .floor = 1 };
+  s->tolerance = (gr_tolerance){ .norm = 1e-6, .max = 1e-5, .seen = 1e-9, .defect = 2e-4, .floor = 1 };
   s->slice = slice_rows;
   gr_case_add(s, &(gr_case){ .in = { { .ne = { 2, 4 }, .fill = GR_FILL_LIST(0, 0, 1, 1, 0, 0, 2, 2) },
                                      { .ne = { 1 }, .fill = GR_FILL_LIST(0) } } });
@@ -550,6 +587,7 @@ int main(void)
     cmocka_unit_test(wrong_kernels_are_caught),
     cmocka_unit_test(wrong_memory_is_caught),
     cmocka_unit_test(a_wrong_slice_is_caught),
+    cmocka_unit_test(an_error_that_grew_is_caught),
     cmocka_unit_test(a_slice_of_zeros_must_be_zero),
     cmocka_unit_test(staging_in_half_is_caught),
     cmocka_unit_test(tolerances_stand_between),
