@@ -143,6 +143,15 @@ static void shared_case(gr_case_sink *s, int i)
 static void cases(gr_case_sink *s)
 {
   for (int i = 0; i < 32; i++) shared_case(s, i);
+  static const gr_attention_case many = { 24, 40, 3, 1, 600, 600, .params = { 0.2f, 0, 0 } };
+  gr_case long_case = { .name = "keys of several chunks",
+                        .flags = GR_CASE_NO_GRAD,
+                        .params = &many.params,
+                        .prepare = prepare,
+                        .tolerance = gr_attention_case_tolerance(&many, 1) };
+  gr_attention_case_perf(&long_case, &many);
+  later_inputs(&long_case, &many);
+  gr_case_add(s, &long_case);
   static const gr_attention_case shapes[] = { { 64, 64, 9, 3, 512, 512, .params = { 0.125f, 0, 0 } },
                                               { 128, 128, 32, 8, 512, 512, .params = { 0.088f, 0, 0 } },
                                               { 128, 128, 8, 2, 2048, 2048, .params = { 0.088f, 0, 0 } } };
