@@ -7,17 +7,9 @@
 #include "base/file.h"
 #include "ops/attention.h"
 #include "ops/dropout.h"
+#include "watched.h"
 
 /* Under ThreadSanitizer only what has threads is run: references and gradients in double have one, and take an hour there. */
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define WATCHED 1
-#endif
-#endif
-#ifdef __SANITIZE_THREAD__
-#define WATCHED 1
-#endif
-
 #ifdef WATCHED
 static void no_row_races(void **state)
 {

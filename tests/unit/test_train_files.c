@@ -11,6 +11,7 @@
 #include "train/options.h"
 #include "train/output.h"
 #include "train/tensorboard.h"
+#include "watched.h"
 
 /* ---- checkpoints ---- */
 
@@ -362,15 +363,6 @@ static void every_bit_changes_both_halves_of_a_hash(void **state)
     assert_true(h[0] != whole[0] && h[1] != whole[1]);
   }
 }
-
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define WATCHED 1
-#endif
-#endif
-#ifdef __SANITIZE_THREAD__
-#define WATCHED 1
-#endif
 
 static void memory_is_measured(void **state)
 {
