@@ -20,6 +20,15 @@ static inline char *gr_array_at(const gr_array *a, int64_t i0, int64_t i1, int64
   return (char *)a->data + i0 * a->nb[0] + i1 * a->nb[1] + i2 * a->nb[2] + i3 * a->nb[3];
 }
 
+/* The same elements, the first two dimensions exchanged. */
+static inline gr_array gr_array_transposed(const gr_array *a)
+{
+  gr_array t = *a;
+  t.ne[0] = a->ne[1], t.ne[1] = a->ne[0];
+  t.nb[0] = a->nb[1], t.nb[1] = a->nb[0];
+  return t;
+}
+
 /* nb of a contiguous array of this type and shape. */
 void gr_strides_contiguous(gr_dtype t, const int64_t ne[GR_DIMS], int64_t nb[GR_DIMS]);
 bool gr_array_contiguous(const gr_array *a);

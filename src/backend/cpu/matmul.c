@@ -124,18 +124,10 @@ size_t gr_cpu_scratch_matmul_lora(const gr_op_call *call, int threads)
 GR_CPU_BOTH_PRECISIONS(matmul_lora, run_lora)
 
 /* The same of the way back: W and B are met across their rows. */
-static gr_array transposed(const gr_array *a)
-{
-  gr_array t = *a;
-  t.ne[0] = a->ne[1], t.ne[1] = a->ne[0];
-  t.nb[0] = a->nb[1], t.nb[1] = a->nb[0];
-  return t;
-}
-
 static gr_status run_lora_back(gr_backend *b, const gr_op_call *call, bool bf16)
 {
   const gr_array *dx = &call->out[0], *h = &call->out[1], *sum = call->n_in > 4 && call->in[4].ne[0] > 0 ? &call->in[4] : NULL;
-  const gr_array dy_t = transposed(&call->in[1]), h_t = transposed(h);
+  const gr_array dy_t = gr_array_transposed(&call->in[1]), h_t = gr_array_transposed(h);
   gr_cpu_product low = product_of(across(&call->in[3], &dy_t), h), p = product_of(across(&call->in[0], &dy_t), dx);
   p.term[p.terms++] = across(&call->in[2], &h_t);
   p.term[0].bf16 = bf16;

@@ -83,20 +83,12 @@ typedef struct lora_back_calls {
   bool add;
 } lora_back_calls;
 
-static gr_array transposed_of(const gr_array *a)
-{
-  gr_array t = *a;
-  t.ne[0] = a->ne[1], t.ne[1] = a->ne[0];
-  t.nb[0] = a->nb[1], t.nb[1] = a->nb[0];
-  return t;
-}
-
 static lora_back_calls lora_back_parts(const gr_op_call *c)
 {
-  const gr_array *dx = &c->out[0], *h = &c->out[1], dy_t = transposed_of(&c->in[BACK_DY]);
+  const gr_array *dx = &c->out[0], *h = &c->out[1], dy_t = gr_array_transposed(&c->in[BACK_DY]);
   lora_back_calls parts = { .base = { .n_in = 2, .n_out = 1, .in = { c->in[BACK_W], dy_t }, .out = { *dx } },
                             .low = { .n_in = 2, .n_out = 1, .in = { c->in[BACK_B], dy_t }, .out = { *h } },
-                            .up = { .n_in = 3, .n_out = 1, .in = { *dx, c->in[BACK_A], transposed_of(h) }, .out = { *dx } },
+                            .up = { .n_in = 3, .n_out = 1, .in = { *dx, c->in[BACK_A], gr_array_transposed(h) }, .out = { *dx } },
                             .add = c->n_in > BACK_SUM && c->in[BACK_SUM].ne[0] > 0 };
   if (parts.add) parts.base = (gr_op_call){ .n_in = 3, .n_out = 1, .in = { c->in[BACK_SUM], c->in[BACK_W], dy_t }, .out = { *dx } };
   return parts;
