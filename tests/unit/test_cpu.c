@@ -225,6 +225,18 @@ static void attention_kinds(void **state)
 }
 
 /* Keys of the cache stand before those of the chunk. */
+/* From so many queries on the backward is dealt to more parts. */
+static void attention_of_many_queries(void **state)
+{
+  fixture *f = *state;
+  enum { MANY = 2053 };
+  int32_t pos[MANY], seg[MANY];
+  for (int i = 0; i < MANY; i++) pos[i] = i < 3 ? i : i - 3, seg[i] = i >= 3;
+  struct gr_attention_inputs in = { .q = f32(f, 16, HEADS, MANY), .k = f32(f, 16, KV_HEADS, MANY), .v = f32(f, 8, KV_HEADS, MANY) };
+  in.pos_q = in.pos_k = integers(f, pos, MANY), in.seg_q = in.seg_k = integers(f, seg, MANY);
+  check_attention(f, &in, (struct gr_attention_params){ .scale = 0.2f, .window = 40 });
+}
+
 static void attention_over_a_cache(void **state)
 {
   fixture *f = *state;
@@ -417,6 +429,7 @@ int main(void)
     GRAPH_TEST(many_threads_compute_all_of_a_product),
     GRAPH_TEST(packed_weights_have_the_bits_of_their_floats),
     GRAPH_TEST(attention_kinds),
+    GRAPH_TEST(attention_of_many_queries),
     GRAPH_TEST(attention_over_a_cache),
     GRAPH_TEST(a_single_query_has_the_bits_of_many),
     GRAPH_TEST(a_sample_alone_has_the_same_bits),
