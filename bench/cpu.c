@@ -15,7 +15,7 @@
 #include "ops/params.h"
 #include "quant/quant.h"
 
-enum { RUNS = 10000, PATTERN = 61, ARENA = 1 << 30, DISTINCT = 2048 /* rows of an operand; then they repeat */ };
+enum { RUNS = 10000, NODES = 8, PATTERN = 61, ARENA = 1 << 30, DISTINCT = 2048 /* rows of an operand; then they repeat */ };
 
 typedef struct bench {
   gr_pool *pool;
@@ -103,22 +103,38 @@ static double median(double *x, size_t n)
   return x[n / 2];
 }
 
-static void measure(bench *b, const char *name, const gr_kernel_row *row, const gr_op_call *call, double flops)
+/* What a case runs: one node, or several that give one result. */
+typedef struct work {
+  const gr_kernel_row *row[NODES];
+  gr_op_call call[NODES];
+  size_t n;
+  double flops;
+} work;
+
+static void run_once(bench *b, const work *w)
+{
+  gr_error e;
+  for (size_t i = 0; i < w->n; i++)
+    if (w->row[i]->run(b->backend, &w->call[i], &e) != GR_OK) fprintf(stderr, "bench_cpu: %s\n", e.text), exit(1);
+}
+
+static void measure(bench *b, const char *name, const work *w)
 {
   static double wall[RUNS], cpu[RUNS];
-  gr_error e;
   size_t runs = 0;
   int threads = gr_pool_threads(b->pool);
-  if (row->run(b->backend, call, &e) != GR_OK) fprintf(stderr, "bench_cpu: %s\n", e.text), exit(1); /* pages, caches */
+  bool bf16 = false;
+  for (size_t i = 0; i < w->n; i++) bf16 = bf16 || w->row[i]->bf16;
+  run_once(b, w); /* pages, caches */
   for (double end = now() + b->seconds; runs < 3 || (runs < RUNS && now() < end); runs++) {
     if (runs % 8 == 0) gr_cpu_limits_raise(&b->limits, b->backend, b->pool, NULL, 0);
     double t0 = now(), c0 = gr_pool_seconds(b->pool);
-    if (row->run(b->backend, call, &e) != GR_OK) fprintf(stderr, "bench_cpu: %s\n", e.text), exit(1);
+    run_once(b, w);
     double t1 = now(), c1 = gr_pool_seconds(b->pool);
-    wall[runs] = flops * 1e-9 / (t1 - t0);
-    cpu[runs] = flops * 1e-9 / (c1 - c0) * threads;
+    wall[runs] = w->flops * 1e-9 / (t1 - t0);
+    cpu[runs] = w->flops * 1e-9 / (c1 - c0) * threads;
   }
-  double middle = median(wall, runs), middle_cpu = median(cpu, runs), top = 1e-9 * b->limits.flop_s[row->bf16];
+  double middle = median(wall, runs), middle_cpu = median(cpu, runs), top = 1e-9 * b->limits.flop_s[bf16];
   printf("| %-50s | %7.1f | %7.1f | ", name, middle, wall[runs - 1]);
   if (strncmp(name, "GB/s", 4) == 0) printf("      - |       - |       - |       - | %zu |\n", runs); /* not operations, and from caches */
   else
@@ -127,24 +143,32 @@ static void measure(bench *b, const char *name, const gr_kernel_row *row, const 
   fflush(stdout);
 }
 
-/* The node of t; flops 0: what its cost function says. */
-static void run_case(bench *b, const char *name, gr_tensor *t, double flops)
+/* The nodes of the graph, the last of which gives t; flops 0: what their cost functions say. */
+static void run_case(bench *b, const char *name, const gr_tensor *t, double flops)
 {
   gr_error e;
   if (gr_graph_status(b->graph, &e) != GR_OK) fprintf(stderr, "bench_cpu: %s\n", e.text), exit(1);
-  const gr_node *n = t->node;
-  gr_op_call call = { .op = n->op, .params = n->params, .n_in = n->n_in, .n_out = n->n_out, .pool = b->pool };
-  for (int i = 0; i < n->n_in; i++)
-    if (n->in[i]) call.in[i] = array_of(n->in[i]);
-  for (int i = 0; i < n->n_out; i++) {
-    call.out[i] = array_of(n->out[i]);
-    call.out[i].data = storage(b, (size_t)gr_array_count(&call.out[i]) * sizeof(float));
+  work w = { .flops = flops };
+  for (size_t k = 0; k < b->graph->n_nodes; k++) {
+    const gr_node *n = b->graph->nodes[k];
+    if (gr_op_get(n->op)->flags & GR_OP_VIEW) continue;
+    gr_op_call *call = &w.call[w.n];
+    *call = (gr_op_call){ .op = n->op, .params = n->params, .n_in = n->n_in, .n_out = n->n_out, .pool = b->pool };
+    for (int i = 0; i < n->n_in; i++)
+      if (n->in[i]) call->in[i] = array_of(n->in[i]);
+    for (int i = 0; i < n->n_out; i++) {
+      call->out[i] = array_of(n->out[i]);
+      call->out[i].data = n->out[i]->data = storage(b, (size_t)gr_array_count(&call->out[i]) * sizeof(float));
+    }
+    w.row[w.n] = gr_backend_find(b->backend, call);
+    call->scratch = storage(b, (w.row[w.n]->scratch ? w.row[w.n]->scratch(call, gr_pool_threads(b->pool)) : 0) + 1);
+    gr_cost cost;
+    gr_op_get(n->op)->cost(call, &cost);
+    if (!(flops > 0)) w.flops += cost.flops;
+    w.n++;
+    if (n == t->node) break;
   }
-  const gr_kernel_row *row = gr_backend_find(b->backend, &call);
-  call.scratch = storage(b, (row->scratch ? row->scratch(&call, gr_pool_threads(b->pool)) : 0) + 1);
-  gr_cost cost;
-  gr_op_get(n->op)->cost(&call, &cost);
-  measure(b, name, row, &call, flops > 0 ? flops : cost.flops);
+  measure(b, name, &w);
 }
 
 /* A graph of its own for each case; false when the filter leaves it out. */
@@ -199,6 +223,18 @@ static void adapter(bench *b, int64_t m, int64_t k, int64_t r, int64_t n)
   }
 }
 
+/* Each token chooses k of e at random: ids and their grouping. */
+static void routing(bench *b, int64_t e, int64_t k, int64_t n, gr_tensor *to[3])
+{
+  gr_tensor *ids = leaf(b, GR_I32, k, n, 1), *perm = leaf(b, GR_I32, k, n, 1), *offsets = leaf(b, GR_I32, e + 1, 1, 1);
+  for (int64_t p = 0; p < k * n; p++) ((int32_t *)ids->data)[p] = (int32_t)(gr_random_u64(3, 5, (uint64_t)p) % (uint64_t)e);
+  gr_op_call group = {
+    .op = GR_OP_group_experts, .n_in = 1, .n_out = 2, .in = { array_of(ids) }, .out = { array_of(perm), array_of(offsets) }
+  };
+  gr_op_get(GR_OP_group_experts)->reference(&group);
+  to[0] = ids, to[1] = perm, to[2] = offsets;
+}
+
 /* One layer's products over experts, each token choosing k of E: those of frozen stacks (up reads one row a token, down one a slot), of
  * factors of rank r, and the gradients of these. */
 static void experts(bench *b, gr_dtype t, int64_t width, int64_t hidden, int64_t r, int64_t e, int64_t k, int64_t n)
@@ -210,12 +246,9 @@ static void experts(bench *b, gr_dtype t, int64_t width, int64_t hidden, int64_t
              (long long)hidden, (long long)width, (long long)n, parts[i]);
     if (!begin(b, name)) continue;
     gr_graph *g = b->graph;
-    gr_tensor *ids = leaf(b, GR_I32, k, n, 1), *perm = leaf(b, GR_I32, k, n, 1), *offsets = leaf(b, GR_I32, e + 1, 1, 1);
-    for (int64_t p = 0; p < k * n; p++) ((int32_t *)ids->data)[p] = (int32_t)(gr_random_u64(3, 5, (uint64_t)p) % (uint64_t)e);
-    gr_op_call group = {
-      .op = GR_OP_group_experts, .n_in = 1, .n_out = 2, .in = { array_of(ids) }, .out = { array_of(perm), array_of(offsets) }
-    };
-    gr_op_get(GR_OP_group_experts)->reference(&group);
+    gr_tensor *route[3];
+    routing(b, e, k, n, route);
+    gr_tensor *ids = route[0], *perm = route[1], *offsets = route[2];
     gr_tensor *token = leaf(b, GR_F32, width, 1, n), *slot = leaf(b, GR_F32, hidden, k, n), *result = leaf(b, GR_F32, width, k, n);
     gr_tensor *h = leaf(b, GR_F32, r, k, n), *y = NULL;
     gr_tensor *up = i > 1 ? NULL : leaf(b, t, width, hidden, e), *down = i < 2 || i > 3 ? NULL : leaf(b, t, hidden, width, e);
@@ -229,6 +262,32 @@ static void experts(bench *b, gr_dtype t, int64_t width, int64_t hidden, int64_t
     if (i == 8) y = gr_out_prod_id(g, token, h, ids, perm, offsets);
     if (i == 9) y = gr_out_prod_id(g, h, slot, ids, perm, offsets);
     if (i == 10) y = gr_combine(g, result, leaf(b, GR_F32, k, n, 1));
+    run_case(b, name, y, 0);
+    finish(b);
+  }
+}
+
+/* The same stacks with their adapters: the product, A x, the scale, B h and the sum as nodes of their own, and as one. */
+static void adapted(bench *b, gr_dtype t, int64_t width, int64_t hidden, int64_t r, int64_t e, int64_t k, int64_t n)
+{
+  static const char *const parts[] = { "up", "down" };
+  char name[96];
+  for (int i = 0; i < 4; i++) {
+    const bool down = i / 2 % 2, fused = i % 2;
+    const int64_t from = down ? hidden : width, to = down ? width : hidden;
+    snprintf(name, sizeof name, "%lld of %lld, %s %lld x %lld, n %lld: adapted %s%s", (long long)k, (long long)e, gr_dtype_name(t),
+             (long long)hidden, (long long)width, (long long)n, parts[i / 2], fused ? " in one" : "");
+    if (!begin(b, name)) continue;
+    gr_graph *g = b->graph;
+    gr_tensor *to_experts[3], *w = leaf(b, t, from, to, e), *x = leaf(b, GR_F32, from, down ? k : 1, n);
+    gr_tensor *a = leaf(b, GR_F32, from, r, e), *back = leaf(b, GR_F32, r, to, e), *y;
+    routing(b, e, k, n, to_experts);
+    if (fused) y = gr_matmul_id_lora(g, w, x, to_experts[0], to_experts[1], to_experts[2], a, back, 2);
+    else {
+      gr_tensor *base = gr_matmul_id(g, w, x, to_experts[0], to_experts[1], to_experts[2]);
+      gr_tensor *h = gr_scale(g, gr_matmul_id(g, a, x, to_experts[0], to_experts[1], to_experts[2]), 2);
+      y = gr_add(g, base, gr_matmul_id(g, back, h, to_experts[0], to_experts[1], to_experts[2]));
+    }
     run_case(b, name, y, 0);
     finish(b);
   }
@@ -341,6 +400,9 @@ int main(int argc, char **argv)
   experts(&b, GR_Q4_K, 2048, 768, 16, 8, 2, 1024);
   experts(&b, GR_MXFP4, 2880, 2880, 16, 32, 4, 1024); /* gpt-oss-20b */
   experts(&b, GR_Q4_K, 2048, 768, 16, 128, 8, 1);
+  adapted(&b, GR_Q4_K, 2048, 768, 16, 128, 8, 1024);
+  adapted(&b, GR_MXFP4, 2880, 2880, 16, 32, 4, 1024);
+  adapted(&b, GR_Q4_K, 2048, 768, 16, 128, 8, 1);
   attention(&b, 9, 3, 64, 512, 1);
   attention(&b, 9, 3, 64, 512, 8);
   attention(&b, 16, 4, 128, 2048, 1);

@@ -125,20 +125,18 @@ static const gr_kernel_row *find_row(const gr_plan *p, size_t backend, const gr_
   return gr_backend_find(b, call);
 }
 
-static gr_status choose(gr_plan *p, const gr_node *node, size_t *backend, const gr_kernel_row **row, gr_error *e)
+bool gr_plan_choose(const gr_plan *p, const gr_node *node, size_t *backend, const gr_kernel_row **row)
 {
   gr_op_call call;
   gr_node_call(node, NULL, &call);
   size_t wish = p->options.prefer ? p->options.prefer(p->options.prefer_ctx, node) : p->n_backends;
   if (wish < p->n_backends && (*row = find_row(p, wish, &call))) {
     *backend = wish;
-    return GR_OK;
+    return true;
   }
   for (*backend = 0; *backend < p->n_backends; ++*backend)
-    if ((*row = find_row(p, *backend, &call))) return GR_OK;
-  char text[160];
-  return gr_fail(e, GR_ERR_UNSUPPORTED, "no backend has a kernel for %s giving %s", gr_op_name(node->op),
-                 gr_tensor_describe(node->out[0], text, sizeof text));
+    if ((*row = find_row(p, *backend, &call))) return true;
+  return false;
 }
 
 static gr_status place_node(gr_plan *p, gr_node *node, gr_error *e)
@@ -146,7 +144,10 @@ static gr_status place_node(gr_plan *p, gr_node *node, gr_error *e)
   const gr_op *op = gr_op_get(node->op);
   if (op->flags & GR_OP_VIEW) return GR_OK;
   gr_launch l = { .node = node };
-  GR_TRY(choose(p, node, &l.backend, &l.row, e));
+  char text[160];
+  if (!gr_plan_choose(p, node, &l.backend, &l.row))
+    return gr_fail(e, GR_ERR_UNSUPPORTED, "no backend has a kernel for %s giving %s", gr_op_name(node->op),
+                   gr_tensor_describe(node->out[0], text, sizeof text));
   for (int k = 0; k < GR_IN_MAX; k++) l.in[k] = -1;
   for (int k = 0; k < GR_OUT_MAX; k++) l.out[k] = -1;
   /* Twice: copies move the launch index, and every input must be alive at the node's own. */

@@ -61,8 +61,9 @@ static inline bool gr_leaf_external(const gr_tensor *t)
 gr_status gr_plan_rewrite(gr_plan *p, gr_error *e);
 /* names.c: names what in schedule has no name. */
 gr_status gr_plan_name(gr_plan *p, gr_error *e);
-/* place.c: fills launches and places (without offsets). */
+/* place.c: fills launches and places (without offsets); which backend runs a node and by which row, false: none does. */
 gr_status gr_plan_place(gr_plan *p, gr_error *e);
+bool gr_plan_choose(const gr_plan *p, const gr_node *node, size_t *backend, const gr_kernel_row **row);
 /* layout.c: fills offsets, arena_bytes, scratch_bytes. */
 gr_status gr_plan_layout(gr_plan *p, gr_error *e);
 

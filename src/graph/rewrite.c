@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "graph/plan.h"
+#include "ops/experts.h"
 #include "ops/fused.h"
 
 /* ---- dropping ---- */
@@ -232,24 +233,46 @@ static bool read_before(const gr_plan *p, const gr_tensor *t, size_t end, const 
   return false;
 }
 
-/* add(W x, B h), h = scale(A x), becomes matmul_lora, which gives h as well: the gradient of B reads it. */
+/* Whether both go to the same experts. */
+static bool same_routing(const gr_node *a, const gr_node *b)
+{
+  for (int k = GR_EXPERTS_IDS; k <= GR_EXPERTS_OFFSETS; k++)
+    if (a->in[k] != b->in[k]) return false;
+  return true;
+}
+
+/* Whether the backend that would run `node` has a kernel for `fused` too: not all have those of experts with their adapters. */
+static bool runs_as(const gr_plan *p, const gr_node *node, const gr_node *fused)
+{
+  size_t one, other;
+  const gr_kernel_row *row;
+  return gr_plan_choose(p, node, &one, &row) && gr_plan_choose(p, fused, &other, &row) && one == other;
+}
+
+/* add(W x, B h), h = scale(A x), becomes matmul_lora, or matmul_id_lora, which gives h as well: the gradient of B reads it. */
 static gr_node *fuse_lora(gr_plan *p, size_t at, const uint32_t *uses)
 {
   gr_node *sum = p->schedule[at];
-  if (sum->op != GR_OP_add || !made_by(sum->in[0], GR_OP_matmul, sum) || !made_by(sum->in[1], GR_OP_matmul, sum)) return NULL;
+  const bool experts = made_by(sum->in[0], GR_OP_matmul_id, sum);
+  const gr_op_id product = experts ? GR_OP_matmul_id : GR_OP_matmul;
+  if (sum->op != GR_OP_add || !made_by(sum->in[0], product, sum) || !made_by(sum->in[1], product, sum)) return NULL;
   int up_at = made_by(sum->in[1]->node->in[1], GR_OP_scale, sum) ? 1 : 0;
   gr_node *up = sum->in[up_at]->node, *base = sum->in[1 - up_at]->node;
   gr_tensor *h = up->in[1], *x = base->in[1], *b = up->in[0];
-  if (!made_by(h, GR_OP_scale, sum) || !made_by(h->node->in[0], GR_OP_matmul, sum) || h->base) return NULL;
+  if (!made_by(h, GR_OP_scale, sum) || !made_by(h->node->in[0], product, sum) || h->base) return NULL;
   gr_node *down = h->node->in[0]->node;
   if (down->in[1] != x || down->in[0]->dtype != GR_F32 || b->dtype != GR_F32 || b->ne[0] > GR_FUSED_DEPTH) return NULL;
   if (uses[base->out[0]->id] != 1 || uses[up->out[0]->id] != 1 || uses[down->out[0]->id] != 1 || read_before(p, h, at, up)) return NULL;
   if (!gr_tensor_same_shape(base->out[0], sum->out[0]) || !gr_tensor_same_shape(up->out[0], sum->out[0])) return NULL;
+  if (experts && (!same_routing(base, up) || !same_routing(base, down))) return NULL;
   gr_graph *g = p->graph;
   g->layer = sum->layer;
   g->phase = sum->phase;
-  gr_tensor *y = gr_graph_node(g, GR_OP_matmul_lora, (gr_tensor *[]){ base->in[0], x, down->in[0], b }, 4, h->node->params);
-  if (!y) return NULL;
+  gr_tensor *in[] = { base->in[0], x, down->in[0], b, NULL, NULL, NULL };
+  for (int k = GR_EXPERTS_IDS; k <= GR_EXPERTS_OFFSETS && experts; k++) in[k] = base->in[k];
+  if (experts) in[GR_EXPERTS_OFFSETS + 1] = down->in[0], in[GR_EXPERTS_OFFSETS + 2] = b;
+  gr_tensor *y = gr_graph_node(g, experts ? GR_OP_matmul_id_lora : GR_OP_matmul_lora, in, experts ? 7 : 4, h->node->params);
+  if (!y || (experts && !runs_as(p, base, y->node))) return NULL;
   gr_node *fused = y->node;
   h->node->out[0] = fused->out[1]; /* which nobody reads: the node is dropped */
   fused->out[0] = sum->out[0];

@@ -1,6 +1,9 @@
 /* matmul_id, matmul_id_back: one product for each expert that has pairs (pairs.h), of rows read and written where they stand. Where every
  * pair has a row of its own, a job is a part of an expert's pairs times a panel of columns: it packs its own rows and decodes its own
- * tiles. Where slots share a row, a job sums a panel of columns of some tokens, expert by expert, into the result: nothing lies between. */
+ * tiles. Where slots share a row, a job sums a panel of columns of some tokens, expert by expert, into the result: nothing lies between.
+ *
+ * With an adapter on the stack (matmul_id_lora) a part's rows go down to the rank by the first job that meets them, and what comes of
+ * them is the second term of the part's product. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -68,11 +71,13 @@ int64_t gr_cpu_parts_make(const gr_cpu_pairs *p, int64_t from, int64_t to, int64
 
 /* ---- products of groups ---- */
 
-/* y of a pair, y_row floats apart, = x W, W being slice e of w. */
+/* y of a pair, y_row floats apart, = x W, W being slice e of w; with an adapter, + h U and h = scale x D, U and D being slices of up and
+ * down. */
 typedef struct grouped {
-  gr_cpu_product p; /* without the rows of a group */
+  gr_cpu_product p, low; /* without the rows of a group */
   gr_cpu_pairs pairs;
-  const gr_array *w, *x;
+  const gr_array *w, *x, *down, *up; /* down NULL: no adapter */
+  float scale;
   int64_t panels;
   gr_cpu_part *parts;
   int64_t n_parts;
@@ -81,19 +86,37 @@ typedef struct grouped {
   int64_t thread_floats;
 } grouped;
 
+static gr_cpu_term term_of(const gr_array *w, const gr_array *x, bool across)
+{
+  return (gr_cpu_term){ .w_row = w->nb[1],
+                        .w_step = w->nb[0],
+                        .dtype = w->dtype,
+                        .across = across,
+                        .x = x->data,
+                        .x_step = x->nb[0],
+                        .depth = w->ne[across ? 1 : 0] };
+}
+
 static grouped grouped_of(const gr_array *w, const gr_array *x, gr_cpu_pairs pairs, bool across)
 {
   grouped g = { .pairs = pairs, .w = w, .x = x };
-  g.p = (gr_cpu_product){ .terms = 1, .cols = w->ne[across ? 0 : 1] };
-  g.p.term[0] = (gr_cpu_term){ .w_row = w->nb[1],
-                               .w_step = w->nb[0],
-                               .dtype = w->dtype,
-                               .across = across,
-                               .x = x->data,
-                               .x_step = x->nb[0],
-                               .depth = w->ne[across ? 1 : 0] };
-  g.thread_floats = gr_cpu_group_floats(g.p.cols, g.p.term[0].depth);
+  g.p = (gr_cpu_product){ .terms = 1, .cols = w->ne[across ? 0 : 1], .term = { term_of(w, x, across) } };
+  g.thread_floats = gr_cpu_group_floats(g.p.cols, g.p.term[0].depth, 0);
   return g;
+}
+
+/* h: a row a pair. */
+static void adapt(grouped *g, const gr_array *down, const gr_array *up, const gr_array *h, float scale)
+{
+  const bool across = g->p.term[0].across;
+  g->down = down;
+  g->up = up;
+  g->scale = GR_MUTANT(matmul_id_lora_no_scale) ? 1 : scale;
+  g->low = (gr_cpu_product){ .terms = 1, .cols = h->ne[0], .y = h->data, .term = { term_of(down, g->x, across) } };
+  g->p.term[1] = term_of(up, h, across);
+  g->p.terms = GR_MUTANT(matmul_id_lora_no_adapter) ? 1 : 2;
+  g->thread_floats =
+      gr_max(gr_cpu_group_floats(g->p.cols, g->p.term[0].depth, h->ne[0]), gr_cpu_group_floats(h->ne[0], g->low.term[0].depth, 0));
 }
 
 /* Lays out the scratch that begins at base; returns its size, so that with NULL it measures. */
@@ -104,9 +127,15 @@ static size_t lay_out(grouped *g, int threads, char *base)
   return (size_t)(parts + gr_cpu_align(g->thread_floats * (int64_t)sizeof(float)) * threads);
 }
 
-static const char *weight_of(const grouped *g, const gr_cpu_part *part)
+static const char *slice_of(const gr_array *w, const gr_cpu_part *part)
 {
-  return (const char *)g->w->data + (GR_MUTANT(matmul_id_expert_0) ? 0 : part->expert) * g->w->nb[2];
+  return (const char *)w->data + (GR_MUTANT(matmul_id_expert_0) ? 0 : part->expert) * w->nb[2];
+}
+
+static void plan(grouped *g, const gr_cpu_isa *isa)
+{
+  gr_cpu_group_plan(&g->p, isa);
+  if (g->down) gr_cpu_group_plan(&g->low, isa);
 }
 
 /* Columns of a panel. */
@@ -117,22 +146,60 @@ static void panel_of(const grouped *g, int64_t panel, int64_t *from, int64_t *to
   *to = gr_min(gr_block_begin(units, g->panels, panel + 1) * g->p.unit, g->p.cols);
 }
 
+/* Where the rows of a part's pairs stand: x and h in bytes, y in floats. */
+typedef struct part_rows {
+  int64_t x[GR_CPU_PART], y[GR_CPU_PART], h[GR_CPU_PART];
+} part_rows;
+
+static void rows_of(const grouped *g, const gr_cpu_part *part, part_rows *at)
+{
+  for (int64_t r = 0; r < part->count; r++) {
+    uint32_t pair = gr_cpu_pair(&g->pairs, part->first + r);
+    at->x[r] = gr_cpu_pair_row(&g->pairs, g->x, pair);
+    at->y[r] = (GR_MUTANT(matmul_id_slot_0) ? pair - pair % g->pairs.used : pair) * g->p.y_row;
+    at->h[r] = pair * g->low.cols * (int64_t)sizeof(float);
+  }
+}
+
+/* h of a part's pairs. */
+static void lower(const grouped *g, const gr_cpu_part *part, const part_rows *at, int thread)
+{
+  int64_t h_at[GR_CPU_PART];
+  gr_cpu_product low = g->low;
+  for (int64_t r = 0; r < part->count; r++) h_at[r] = at->h[r] / (int64_t)sizeof(float);
+  low.rows = part->count;
+  low.y_at = h_at;
+  low.term[0].x_at = at->x;
+  low.term[0].w = slice_of(g->down, part);
+  low.isa->group(&low, 0, low.cols, g->threads + g->thread_floats * thread);
+  for (int64_t r = 0; r < part->count; r++) low.isa->scale(low.y + h_at[r], low.y + h_at[r], g->scale, low.cols);
+}
+
+static void lower_job(void *ctx, size_t job, int thread)
+{
+  const grouped *g = ctx;
+  part_rows at;
+  if (job > 0 && GR_MUTANT(matmul_id_lora_first_part)) return;
+  rows_of(g, &g->parts[job], &at);
+  lower(g, &g->parts[job], &at, thread);
+}
+
 static void group_job(const grouped *g, int64_t job, int64_t following, int thread)
 {
   const gr_cpu_part *part = &g->parts[job / g->panels];
-  int64_t x_at[GR_CPU_PART], y_at[GR_CPU_PART], from, to;
-  for (int64_t r = 0; r < part->count; r++) {
-    uint32_t pair = gr_cpu_pair(&g->pairs, part->first + r);
-    x_at[r] = gr_cpu_pair_row(&g->pairs, g->x, pair);
-    y_at[r] = (GR_MUTANT(matmul_id_slot_0) ? pair - pair % g->pairs.used : pair) * g->p.y_row;
-  }
+  part_rows at;
+  int64_t from, to;
+  rows_of(g, part, &at);
+  if (g->down && g->panels == 1) lower(g, part, &at, thread);
   gr_cpu_product p = g->p;
   p.rows = part->count;
-  p.y_at = y_at;
-  p.term[0].x_at = x_at;
-  p.term[0].w = weight_of(g, part);
+  p.y_at = at.y;
+  p.term[0].x_at = at.x;
+  p.term[0].w = slice_of(g->w, part);
+  p.term[1].x_at = at.h;
+  p.term[1].w = g->up ? slice_of(g->up, part) : NULL;
   if (following < g->n_parts * g->panels) {
-    p.then = weight_of(g, &g->parts[following / g->panels]);
+    p.then = slice_of(g->w, &g->parts[following / g->panels]);
     panel_of(g, following % g->panels, &p.then_from, &p.then_to);
   }
   panel_of(g, job % g->panels, &from, &to);
@@ -153,7 +220,7 @@ static void groups_of_thread(void *ctx, size_t share, int thread)
 
 /* ---- a row a pair ---- */
 
-enum { W, X, IDS, PERM, OFFSETS };
+enum { W, X, IDS, PERM, OFFSETS, A, B };
 
 static gr_cpu_pairs pairs_of(const gr_op_call *call, int first)
 {
@@ -167,8 +234,10 @@ static void zero_job(void *ctx, size_t job, int thread)
   const grouped *g = ctx;
   int64_t end = gr_min(((int64_t)job + 1) * ZEROS, gr_cpu_pairs_count(&g->pairs));
   for (int64_t p = (int64_t)job * ZEROS; p < end; p++)
-    if (!gr_cpu_routed(&g->pairs, p % g->pairs.used, p / g->pairs.used))
+    if (!gr_cpu_routed(&g->pairs, p % g->pairs.used, p / g->pairs.used)) {
       memset(g->p.y + p * g->p.y_row, 0, (size_t)g->p.cols * sizeof(float));
+      if (g->down) memset(g->low.y + p * g->low.cols, 0, (size_t)g->low.cols * sizeof(float));
+    }
 }
 
 static void run_pairs(grouped *g, gr_backend *b, const gr_op_call *call)
@@ -176,19 +245,28 @@ static void run_pairs(grouped *g, gr_backend *b, const gr_op_call *call)
   g->p.y = call->out[0].data;
   g->p.y_row = g->p.cols;
   lay_out(g, gr_pool_threads(call->pool), call->scratch);
-  gr_cpu_group_plan(&g->p, gr_cpu_isa_of(b));
+  plan(g, gr_cpu_isa_of(b));
   g->n_parts = gr_cpu_parts_make(&g->pairs, 0, g->pairs.tokens, GR_CPU_PART, g->parts);
   int64_t n = gr_cpu_pairs_count(&g->pairs), most = gr_max(1, g->p.cols / gr_max(PANEL, g->p.unit));
   if (gr_cpu_pairs_begin(&g->pairs, g->pairs.experts) < n && !GR_MUTANT(matmul_id_unrouted_left))
     gr_pool_run(call->pool, (size_t)gr_ceil_div(n, ZEROS), zero_job, g);
   g->panels = gr_min(most, gr_ceil_div(JOBS, gr_max(1, g->n_parts)));
   g->next = 0;
+  if (g->down && g->panels > 1) gr_pool_run(call->pool, (size_t)g->n_parts, lower_job, g);
   gr_pool_run(call->pool, (size_t)gr_min(gr_pool_threads(call->pool), g->n_parts * g->panels), groups_of_thread, g);
+}
+
+static grouped along(const gr_op_call *call)
+{
+  grouped g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), false);
+  const struct gr_scale_params *s = call->params;
+  if (call->n_in > A) adapt(&g, &call->in[A], &call->in[B], &call->out[1], s->s);
+  return g;
 }
 
 static gr_status run_along(gr_backend *b, const gr_op_call *call, bool bf16)
 {
-  grouped g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), false);
+  grouped g = along(call);
   g.p.term[0].bf16 = bf16;
   run_pairs(&g, b, call);
   return GR_OK;
@@ -196,9 +274,11 @@ static gr_status run_along(gr_backend *b, const gr_op_call *call, bool bf16)
 
 size_t gr_cpu_scratch_matmul_id(const gr_op_call *call, int threads)
 {
-  grouped g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), false);
+  grouped g = along(call);
   return lay_out(&g, threads, NULL);
 }
+
+size_t gr_cpu_scratch_matmul_id_lora(const gr_op_call *call, int threads) { return gr_cpu_scratch_matmul_id(call, threads); }
 
 /* ---- a row for several slots: sums ---- */
 
@@ -247,7 +327,7 @@ static gr_cpu_product part_of(const sums *s, int64_t i)
   gr_cpu_product p = s->g.p;
   p.rows = part->count;
   p.y_at = s->y_at + part->first;
-  p.term[0].w = weight_of(&s->g, part);
+  p.term[0].w = slice_of(s->g.w, part);
   p.term[0].packed = s->packed + s->at[i];
   return p;
 }
@@ -282,7 +362,7 @@ static void sum_job(void *ctx, size_t job, int thread)
     gr_cpu_product p = part_of(s, i);
     p.blocks = gr_ceil_div(p.rows, p.isa->block_rows);
     p.add = !GR_MUTANT(matmul_id_back_last_slot);
-    if (i + 1 < s->begin[range + 1]) p.then = weight_of(g, &g->parts[i + 1]), p.then_from = from, p.then_to = to;
+    if (i + 1 < s->begin[range + 1]) p.then = slice_of(g->w, &g->parts[i + 1]), p.then_from = from, p.then_to = to;
     p.isa->group(&p, from, to, g->threads + g->thread_floats * thread);
   }
 }
@@ -291,7 +371,7 @@ static void run_sums(sums *s, gr_backend *b, const gr_op_call *call)
 {
   grouped *g = &s->g;
   lay_out_sums(s, gr_pool_threads(call->pool), call->scratch);
-  gr_cpu_group_plan(&g->p, gr_cpu_isa_of(b));
+  plan(g, gr_cpu_isa_of(b));
   g->p.term[0].x_read = GR_CPU_X_PACK;
   g->p.y = s->out->data;
   s->begin[0] = 0;
@@ -322,4 +402,5 @@ size_t gr_cpu_scratch_matmul_id_back(const gr_op_call *call, int threads)
 }
 
 GR_CPU_BOTH_PRECISIONS(matmul_id, run_along)
+GR_CPU_BOTH_PRECISIONS(matmul_id_lora, run_along)
 GR_CPU_BOTH_PRECISIONS(matmul_id_back, run_across)

@@ -312,12 +312,12 @@ enum {
   GROUP_FEW = 32     /* columns for which rows are not packed */
 };
 
-/* A tile, and the packed rows of one chunk. */
-int64_t gr_cpu_group_floats(int64_t cols, int64_t depth)
+/* A tile, the packed rows of one chunk, and those of a second term. */
+int64_t gr_cpu_group_floats(int64_t cols, int64_t depth, int64_t depth2)
 {
-  int64_t deepest = gr_min(gr_max(depth, 1), DEEP), wide = gr_min(round_up(cols, CHUNK_UNIT), GROUP_COLS);
-  int64_t tile = gr_min(gr_max(TILE_FLOATS, CHUNK * CHUNK_UNIT), wide * deepest);
-  return round_up(tile, 16) + round_up(GR_CPU_PART * deepest + GR_CPU_PART / BLOCK_ROWS * GR_CPU_SPARE, 16);
+  int64_t deep = gr_min(gr_max(depth, 1), DEEP), deepest = gr_max(deep, depth2), wide = gr_min(round_up(cols, CHUNK_UNIT), GROUP_COLS);
+  int64_t tile = gr_min(gr_max(TILE_FLOATS, CHUNK * CHUNK_UNIT), wide * deepest), spare = GR_CPU_PART / BLOCK_ROWS * GR_CPU_SPARE;
+  return round_up(tile, 16) + round_up(GR_CPU_PART * deep + spare, 16) + (depth2 ? round_up(GR_CPU_PART * depth2 + spare, 16) : 0);
 }
 
 /* As floats, for the smallest blocks and the shortest chunks. */
@@ -330,16 +330,21 @@ int64_t gr_cpu_group_packed(int64_t rows, int64_t parts, int64_t depth)
 void gr_cpu_group_pack(gr_cpu_product *p)
 {
   p->blocks = gr_ceil_div(p->rows, p->isa->block_rows);
-  for (int64_t b = 0; b < p->blocks; b++) p->isa->pack(p, &p->term[0], b);
+  for (int i = 0; i < p->terms; i++)
+    for (int64_t b = 0; b < p->blocks; b++) p->isa->pack(p, &p->term[i], b);
 }
 
 void gr_cpu_group_plan(gr_cpu_product *p, const gr_cpu_isa *isa)
 {
-  gr_cpu_term *t = p->term;
   p->isa = isa;
-  p->unit = t->across ? gr_max(UNIT, isa->across_unit(t->dtype)) : UNIT;
-  t->words = t->bf16 && isa->words;
-  t->chunk = chunk_of(t->depth, narrow(p) ? DEEP : CHUNK, t->words);
-  t->x_read = !t->bf16 && t->x_step == sizeof(float) && p->cols <= GROUP_FEW ? GR_CPU_X_BY_ROW : GR_CPU_X_PACK;
-  p->widest = gr_min(tile_cols(p->cols, gr_words(t, t->chunk), p->unit), GROUP_COLS);
+  p->unit = UNIT;
+  p->widest = GROUP_COLS;
+  for (gr_cpu_term *t = p->term; t < p->term + p->terms; t++) {
+    if (t->across) p->unit = gr_max(p->unit, isa->across_unit(t->dtype));
+    t->words = t->bf16 && isa->words;
+    t->chunk = chunk_of(t->depth, narrow(p) ? DEEP : CHUNK, t->words);
+    t->x_read = !t->bf16 && t->x_step == sizeof(float) && p->cols <= GROUP_FEW ? GR_CPU_X_BY_ROW : GR_CPU_X_PACK;
+  }
+  for (gr_cpu_term *t = p->term; t < p->term + p->terms; t++)
+    p->widest = gr_min(p->widest, tile_cols(p->cols, gr_words(t, t->chunk), p->unit));
 }

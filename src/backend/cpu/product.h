@@ -102,19 +102,20 @@ void gr_cpu_product_run_lora(gr_cpu_product *p, gr_cpu_product *low, float scale
 
 /* ---- groups ---- */
 
-/* A group is a product of one term whose rows stand anywhere, up to GR_CPU_PART of them: the pairs of one expert. A job is some of its
+/* A group is a product whose rows stand anywhere, up to GR_CPU_PART of them: the pairs of one expert. A job is some of its
  * columns. It packs the rows, a chunk of the contraction at a time, in the scratch of its thread; finds them packed by gr_cpu_group_pack;
- * or, where columns are few, reads them where they stand. Bits are those above. */
+ * or, where columns are few, reads them where they stand. A second term, of floats and no longer than GR_FUSED_DEPTH (ops/fused.h), is
+ * added to each tile of columns while it stands in a cache. Bits are those above. */
 enum { GR_CPU_PART = 256 };
 
-/* Floats of scratch a thread wants for a group of such columns and depth, whatever the instruction set. */
-int64_t gr_cpu_group_floats(int64_t cols, int64_t depth);
+/* Floats of scratch a thread wants for a group of such columns and depth, whatever the instruction set; depth2 0: one term. */
+int64_t gr_cpu_group_floats(int64_t cols, int64_t depth, int64_t depth2);
 
 /* Fills in what the kernel `group` reads besides rows and addresses: all groups of one op share it. */
 void gr_cpu_group_plan(gr_cpu_product *p, const struct gr_cpu_isa *isa);
 
-/* Packs all rows of a group to term[0].packed, which has room for gr_cpu_group_packed(rows, 0, depth) floats. With parts: what so many
- * groups of so many rows in all take at most, one behind the other. */
+/* Packs all rows of each term of a group to its `packed`, which has room for gr_cpu_group_packed(rows, 0, depth) floats. With parts: what
+ * so many groups of so many rows in all take at most, one behind the other. */
 void gr_cpu_group_pack(gr_cpu_product *p);
 int64_t gr_cpu_group_packed(int64_t rows, int64_t parts, int64_t depth);
 
@@ -150,6 +151,19 @@ static inline float *gr_packed_at(const gr_cpu_product *p, const gr_cpu_term *t,
   int64_t deep = gr_words(t, gr_min(t->chunk, t->depth - k));
   return t->packed + p->rows * gr_words(t, k) + k / t->chunk * p->blocks * GR_CPU_SPARE + gr_block_begin(p->rows, p->blocks, block) * deep +
          block * GR_CPU_SPARE;
+}
+
+/* Floats of a thread's scratch that a group's tiles take, and behind them the packed rows of a chunk of a term, of blocks of 4 or more. */
+static inline int64_t gr_group_tile(const gr_cpu_product *p)
+{
+  int64_t deepest = 0;
+  for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++) deepest = gr_max(deepest, gr_words(t, t->chunk));
+  return gr_ceil_div(p->widest * deepest, 16) * 16;
+}
+
+static inline int64_t gr_group_rows(const gr_cpu_term *t)
+{
+  return gr_ceil_div(GR_CPU_PART * gr_words(t, t->chunk) + GR_CPU_PART / 4 * GR_CPU_SPARE, 16) * 16;
 }
 
 #endif

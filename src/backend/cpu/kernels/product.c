@@ -378,10 +378,25 @@ static gr_walk next_tile(const gr_cpu_product *p, int64_t first, int64_t col, in
   return walk_of(&t, from, gr_min(p->widest, end - from), k);
 }
 
-/* Block b of rows, of `blocks`, through a tile of columns from col. packed: the rows of the chunk at k, when this job packed them. */
-static void multiply_group(const gr_cpu_product *p, int64_t blocks, int64_t b, int64_t k, const float *packed, gr_micro_block *m)
+static int64_t group_blocks(const gr_cpu_product *p, const gr_cpu_term *t)
 {
-  const gr_cpu_term *t = &p->term[0];
+  return gr_ceil_div(p->rows, t->x_read == GR_CPU_X_BY_ROW ? GR_ROWS_AT : GR_ROWS);
+}
+
+/* Rows of the chunk at k, where neither gr_cpu_group_pack has packed them nor are they read where they stand. */
+static void pack_group(const gr_cpu_product *p, const gr_cpu_term *t, int64_t k, int64_t deep, float *packed)
+{
+  const int64_t blocks = group_blocks(p, t), steps = gr_words(t, deep);
+  for (int64_t b = 0; b < blocks && !t->packed && t->x_read != GR_CPU_X_BY_ROW; b++) {
+    int64_t first = gr_block_begin(p->rows, blocks, b);
+    pack_chunk(t, first, gr_block_begin(p->rows, blocks, b + 1) - first, k, deep, packed + first * steps + b * GR_CPU_SPARE);
+  }
+}
+
+/* Block b of rows, of `blocks`, through a tile of columns from col. packed: the rows of the chunk at k, when this job packed them. */
+static void multiply_group(const gr_cpu_product *p, const gr_cpu_term *t, int64_t blocks, int64_t b, int64_t k, const float *packed,
+                           gr_micro_block *m)
+{
   int64_t first = gr_block_begin(p->rows, blocks, b);
   m->rows = m->a_step = gr_block_begin(p->rows, blocks, b + 1) - first;
   m->c_at = p->y_at + first;
@@ -397,15 +412,33 @@ static void multiply_group(const gr_cpu_product *p, int64_t blocks, int64_t b, i
   micro_block(packed_layout(t), m);
 }
 
+/* Columns [col, col + cols) of the chunk at k: on top of what stands in y, or with `fresh` of nothing. */
+static void group_tile(const gr_cpu_product *p, const gr_cpu_term *t, int64_t col, int64_t cols, int64_t k, bool fresh, float *tile,
+                       const float *packed, gr_walk walk)
+{
+  const int64_t deep = gr_min(t->chunk, t->depth - k), steps = gr_words(t, deep), blocks = group_blocks(p, t);
+  make_tile(p, t, GR_MUTANT(matmul_id_tile_0) ? 0 : col, cols, k, deep, tile);
+  gr_micro_block m = { .b = tile,
+                       .b_step = GR_COLS,
+                       .b_strip = GR_COLS * steps,
+                       .c = p->y + col,
+                       .base = fresh ? NULL : p->y + col,
+                       .cols = cols,
+                       .steps = steps,
+                       .walk = walk.w ? &walk : NULL };
+  for (int64_t b = 0; b < blocks; b++) multiply_group(p, t, blocks, b, k, packed, &m);
+}
+
+/* A second term is one chunk. Its tile takes the place of the first one's when the last chunk of that has made a tile of columns, which
+ * still stands in a cache. */
 void GR_ISA_FN(group)(const gr_cpu_product *p, int64_t col, int64_t end, float *scratch)
 {
-  const gr_cpu_term *t = p->term;
-  const bool stand = t->x_read == GR_CPU_X_BY_ROW;
-  float *packed = scratch + gr_ceil_div(p->widest * gr_words(t, t->chunk), 16) * 16;
+  const gr_cpu_term *t = p->term, *second = p->terms > 1 ? &p->term[1] : NULL;
+  float *packed = scratch + gr_group_tile(p), *packed2 = packed + gr_group_rows(t);
   gr_cpu_product few;
   if (gr_cpu_is_thin(p)) {
     if (t->words) {
-      few = *p, p = &few, t = few.term;
+      few = *p, p = &few, t = few.term, second = second ? &few.term[1] : NULL;
       few.blocks = 1;
       few.term[0].packed = packed;
       GR_ISA_FN(pack)(p, t, 0);
@@ -413,26 +446,15 @@ void GR_ISA_FN(group)(const gr_cpu_product *p, int64_t col, int64_t end, float *
     col = GR_ISA_FN(thin)(p, col, end);
   }
   if (col == end) return;
-  int64_t blocks = gr_ceil_div(p->rows, stand ? GR_ROWS_AT : GR_ROWS), k = 0;
+  if (second) pack_group(p, second, 0, second->depth, packed2);
+  int64_t k = 0;
   do { /* a contraction over nothing still gives zeros */
-    int64_t deep = gr_min(t->chunk, t->depth - k), steps = gr_words(t, deep);
-    for (int64_t b = 0; b < blocks && !t->packed && !stand; b++) {
-      int64_t first = gr_block_begin(p->rows, blocks, b);
-      pack_chunk(t, first, gr_block_begin(p->rows, blocks, b + 1) - first, k, deep, packed + first * steps + b * GR_CPU_SPARE);
-    }
+    int64_t deep = gr_min(t->chunk, t->depth - k);
+    pack_group(p, t, k, deep, packed);
     for (int64_t c = col, wide; c < end; c += wide) {
       wide = gr_min(p->widest, end - c);
-      gr_walk walk = next_tile(p, col, c, end, k);
-      make_tile(p, t, GR_MUTANT(matmul_id_tile_0) ? 0 : c, wide, k, deep, scratch);
-      gr_micro_block m = { .b = scratch,
-                           .b_step = GR_COLS,
-                           .b_strip = GR_COLS * steps,
-                           .c = p->y + c,
-                           .base = k > 0 || p->add ? p->y + c : NULL,
-                           .cols = wide,
-                           .steps = steps,
-                           .walk = walk.w ? &walk : NULL };
-      for (int64_t b = 0; b < blocks; b++) multiply_group(p, blocks, b, k, packed, &m);
+      group_tile(p, t, c, wide, k, k == 0 && !p->add, scratch, packed, next_tile(p, col, c, end, k));
+      if (second && k + deep >= t->depth) group_tile(p, second, c, wide, 0, false, scratch, packed2, (gr_walk){ 0 });
     }
     k += deep;
   } while (k < t->depth);

@@ -9,7 +9,8 @@ enum {
   WIDE = GROUPS * GR_LANES,
   PIECE = 256, /* elements of a row decoded at a time where a type has no kernel of its own */
   PITCH = PIECE + 16,
-  LINE = 64
+  LINE = 64,
+  SECOND = 4096 /* bytes of a second term's next rows that are asked for, at most */
 };
 
 /* WIDE rows of W through up to GR_CPU_THIN rows of x. */
@@ -278,6 +279,7 @@ static void columns(const gr_cpu_product *p, int64_t col)
       int64_t deep = gr_min(t->chunk, t->depth - k), at = k / d->block_elems * d->block_bytes;
       thin a = { .w = w + at, .stride = t->w_row, .n = deep, .ahead = w + WIDE * (t->w_row + at), .sum = sum };
       for (int64_t r = 0; r < p->rows; r++) a.x[r] = row_of(t, GR_MUTANT(matmul_thin_row_0) ? 0 : r) + k;
+      if (t > p->term && k == 0) ask(a.ahead, gr_min(WIDE * t->w_row, SECOND)); /* no stream that a processor would follow */
       if (t->words) a.packed = gr_packed_at(p, t, 0, k);
       if (kernels[t->words][t->dtype][0]) kernels[t->words][t->dtype][p->rows - 1](&a);
       else by_floats(p, t, &a);
