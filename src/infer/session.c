@@ -82,6 +82,11 @@ gr_status gr_session_open(gr_session **out, const gr_model *m, const gr_session_
   if (status == GR_OK) status = open_lane(s, &s->lanes[PROMPT], o, batch, s->outputs, e);
   if (status == GR_OK) status = open_lane(s, &s->lanes[SINGLE], o, 1, 1, e);
   if (status != GR_OK) {
+    if (status == GR_ERR_MEMORY)
+      status = gr_fail(
+          e, status,
+          "out of memory: a context of %d tokens, of which keys and values alone are %.1f MB, could not be allocated: give a shorter one",
+          s->context, 1e-6 * (double)s->cache_floats * sizeof(float));
     gr_session_close(s);
     return status;
   }

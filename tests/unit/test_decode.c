@@ -1,6 +1,7 @@
 /* Generation takes the same graph through a cache: every golden model and adapter, fed a few tokens, then one at a time, gives PyTorch's
  * logits; contexts are longer than the windows of the models that slide. */
 #include "altered.h"
+#include "failing_alloc.h"
 #include "golden.h"
 #include "infer/score.h"
 #include "train_sample.h"
@@ -128,9 +129,35 @@ static void the_loss_and_generation_have_one_head(void **state)
   gr_backend_close(cpu);
 }
 
+/* Whatever allocation of a session fails, what is said is which context did not fit. */
+static void a_context_that_does_not_fit_is_told(void **state)
+{
+  (void)state;
+  gr_error e = { 0 };
+  gr_backend *cpu = NULL;
+  golden t;
+  assert_ok(gr_backend_open(&cpu, "cpu", NULL, &e), &e);
+  golden_open(&t, "llama");
+  const gr_session_options o = { .context = 321, .backends = &cpu, .n_backends = 1 };
+  gr_status status = GR_ERR_MEMORY;
+  size_t n = 1;
+  for (; status != GR_OK; n++) {
+    gr_session *s = NULL;
+    allocations.fail_at = allocations.seen + n;
+    status = gr_session_open(&s, t.model, &o, &e);
+    allocations.fail_at = 0;
+    if (n > 1 && status != GR_OK && (status != GR_ERR_MEMORY || !strstr(e.text, "a context of 321 tokens")))
+      fail_msg("allocation %zu: %s", n, e.text);
+    gr_session_close(s);
+  }
+  assert_true(n > 10);
+  golden_close(&t);
+  gr_backend_close(cpu);
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = { cmocka_unit_test(cached_logits_are_pytorchs),
+  const struct CMUnitTest tests[] = { cmocka_unit_test(cached_logits_are_pytorchs), cmocka_unit_test(a_context_that_does_not_fit_is_told),
                                       cmocka_unit_test(the_loss_and_generation_have_one_head) };
   return cmocka_run_group_tests_name("decode", tests, NULL, NULL);
 }
