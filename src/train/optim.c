@@ -4,7 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { PIECE = 1 << 14, PIECES_MAX = 256 };
+enum {
+  PIECE = 1 << 14,
+  PIECES_MAX = 256,
+  CHAINS = 16 /* of additions at once: one waits for itself */
+};
 
 /* ---- norm: pieces of fixed size, in groups so that the partial sums fit on the stack ---- */
 
@@ -19,9 +23,10 @@ static void norm_piece(void *ctx, size_t job, int thread)
   (void)thread;
   struct norm_job *j = ctx;
   size_t from = job * PIECE, to = from + PIECE < j->n ? from + PIECE : j->n;
-  double sum = 0;
-  for (size_t i = from; i < to; i++) sum += (double)j->x[i] * (double)j->x[i];
-  j->sums[job] = sum;
+  double sum[CHAINS] = { 0 }, all = 0;
+  for (size_t i = from; i < to; i++) sum[(i - from) % CHAINS] += (double)j->x[i] * (double)j->x[i];
+  for (int c = 0; c < CHAINS; c++) all += sum[c];
+  j->sums[job] = all;
 }
 
 double gr_norm(const float *x, size_t n, double scale, gr_pool *pool)
