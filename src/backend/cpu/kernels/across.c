@@ -213,18 +213,78 @@ GR_INLINE void q3_k_part(bool words, const uint8_t *x, int64_t stride, int64_t f
   }
 }
 
+/* Blocks of 32 that have a half for a scale, and maybe one for a minimum, before their codes. */
+typedef struct opened_32 {
+  float scale[GR_LANES], min[GR_LANES];
+} opened_32;
+
+GR_INLINE void nibbles_part(bool words, const opened_32 *o, const uint8_t *q, int64_t stride, float *dst)
+{
+  for (int r = 0; r < GR_LANES; r += each(words), q += each(words) * stride, dst += GR_COLS) {
+    const values v = values_16(words, &o->scale[r], &o->min[r]);
+    vi codes = codes_of(words, q, stride);
+    vstore(dst, look_up_16(words, &v, codes));
+    vstore(dst + GR_LANES, look_up_16(words, &v, codes >> 4));
+  }
+}
+
+GR_INLINE void q4_1_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
+{
+  opened_32 o;
+  vi head = load_word(x, stride);
+  (void)first, (void)strip;
+  vstore(o.scale, half_floats(head)), vstore(o.min, half_floats((vi)((vu)head >> 16)));
+  nibbles_part(words, &o, x + 4, stride, dst);
+}
+
+/* (code - 8) scale: 8 scale is exact, and so is the difference before it rounds. */
+GR_INLINE void q4_0_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
+{
+  opened_32 o;
+  vf scale = half_floats(load_halves(x, stride));
+  (void)first, (void)strip;
+  vstore(o.scale, scale), vstore(o.min, scale * -8.0f);
+  nibbles_part(words, &o, x + 2, stride, dst);
+}
+
+GR_INLINE vf q8_0_values(const uint8_t *q, float scale)
+{
+  return to_float((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)q))) * scale;
+}
+
+GR_INLINE void q8_0_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
+{
+  float scale[GR_LANES];
+  const uint8_t *q = x + 2;
+  (void)first, (void)strip;
+  vstore(scale, half_floats(load_halves(x, stride)));
+  for (int r = 0; r < GR_LANES; r += each(words), q += each(words) * stride, dst += GR_COLS) {
+    GR_UNROLL
+    for (int i = 0; i < 32; i += GR_LANES) {
+      vf v = q8_0_values(q + i, scale[r]);
+#if GR_WORDS
+      if (words) v = vpair(v, q8_0_values(q + stride + i, scale[r + 1]));
+#endif
+      vstore(dst + i, v);
+    }
+  }
+}
+
 #define ACROSS(type, variant, words)                                                                                                       \
   static void type##_##variant(const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)                                 \
   {                                                                                                                                        \
     type##_part(words, x, stride, first, dst, strip);                                                                                      \
   }
 #define VARIANT(variant, words)                                                                                                            \
+  ACROSS(q4_0, variant, words)                                                                                                             \
+  ACROSS(q4_1, variant, words)                                                                                                             \
+  ACROSS(q8_0, variant, words)                                                                                                             \
   ACROSS(q2_k, variant, words)                                                                                                             \
   ACROSS(q3_k, variant, words) ACROSS(q4_k, variant, words) ACROSS(q5_k, variant, words) ACROSS(q6_k, variant, words)
 #define ENTRIES(variant)                                                                                                                   \
   {                                                                                                                                        \
-    [GR_Q2_K] = q2_k_##variant, [GR_Q3_K] = q3_k_##variant, [GR_Q4_K] = q4_k_##variant, [GR_Q5_K] = q5_k_##variant,                        \
-    [GR_Q6_K] = q6_k_##variant                                                                                                             \
+    [GR_Q4_0] = q4_0_##variant, [GR_Q4_1] = q4_1_##variant, [GR_Q8_0] = q8_0_##variant, [GR_Q2_K] = q2_k_##variant,                        \
+    [GR_Q3_K] = q3_k_##variant, [GR_Q4_K] = q4_k_##variant, [GR_Q5_K] = q5_k_##variant, [GR_Q6_K] = q6_k_##variant                         \
   }
 
 VARIANT(floats, false)
@@ -242,4 +302,8 @@ gr_across_fn *const GR_ISA_FN(across)[1 + GR_WORDS][GR_DTYPE_COUNT] = { ENTRIES(
 gr_across_fn *const GR_ISA_FN(across)[1 + GR_WORDS][GR_DTYPE_COUNT] = { { NULL } };
 #endif
 
-int64_t GR_ISA_FN(across_unit)(gr_dtype type) { return GR_ISA_FN(across)[0][type] ? PART : gr_dtype_get(type)->block_elems; }
+int64_t GR_ISA_FN(across_unit)(gr_dtype type)
+{
+  int64_t block = gr_dtype_get(type)->block_elems;
+  return GR_ISA_FN(across)[0][type] ? gr_min(block, PART) : block;
+}
