@@ -15,6 +15,7 @@ enum {
   FEW_ROWS = 32,            /* for which floats are not copied to tiles */
   PAGE = 4096,              /* rows this far apart share the sets of an L1 cache: read side by side they push each other out */
   FEW_THREADS = 2,          /* which are taken to be equally fast */
+  BESIDE = 64,              /* depth of a second term whose tile stands beside the first's: the rank of an adapter */
   GROUPS = 8,               /* of a panel's rows, at most, for more threads */
   JOBS = 4,                 /* panels a thread, so that one that loses its core for a while does not hold up the others */
   DECODING = 25,            /* tokens through a column of a tile that cost as much as decoding it, */
@@ -49,7 +50,7 @@ size_t gr_cpu_product_scratch(int64_t rows, int64_t cols, int64_t depth, int64_t
 {
   const int64_t most = TILE_FLOATS > CHUNK * CHUNK_UNIT ? TILE_FLOATS : CHUNK * CHUNK_UNIT;
   int64_t deepest = gr_min(gr_max(gr_max(depth, depth2), 1), DEEP), wide = round_up(cols, CHUNK_UNIT);
-  int64_t thread = gr_min(most, wide * deepest) + (kept ? 0 : GR_CPU_SLICE * rows);
+  int64_t thread = gr_min(most, wide * deepest) + gr_min(TILE_FLOATS, wide * gr_min(depth2, BESIDE)) + (kept ? 0 : GR_CPU_SLICE * rows);
   int64_t spare = gr_ceil_div(rows, 4) * GR_CPU_SPARE;
   int64_t turned = round_up(rows * gr_min(cols, FEW_ROWS), 16);
   int64_t packed = turned + rows * (depth + depth2) + spare * (gr_ceil_div(depth, CHUNK / 2) + gr_ceil_div(depth2, CHUNK / 2) + 2) + 32;
@@ -176,7 +177,10 @@ static void plan(gr_cpu_product *p, const gr_cpu_isa *isa, int threads, float *s
   if (work < SMALL) threads = 1;
   deal(p, units, threads);
   p->forward = p->thin && threads > 1;
-  p->thread_floats = round_up(p->widest * deepest + (p->y ? 0 : p->widest * p->rows), 16);
+  const gr_cpu_term *second = &p->term[1];
+  p->beside = p->terms > 1 && second->depth <= BESIDE ? round_up(p->widest * gr_words(p->term, p->term->chunk), 16) : 0;
+  int64_t tiles = p->beside ? p->beside + p->widest * gr_words(second, second->chunk) : p->widest * deepest;
+  p->thread_floats = round_up(tiles + (p->y ? 0 : p->widest * p->rows), 16);
   p->threads = scratch;
 }
 

@@ -78,6 +78,7 @@ struct gr_cpu_product {
   int64_t split;  /* of the panels, those in the middle, whose rows are dealt to jobs of their own: */
   int64_t groups; /* of blocks of rows, each with tiles of its own; a panel that is not split is one job */
   int64_t blocks;
+  int64_t beside; /* floats from a thread's tile to that of the second term, which each block meets at once; 0: term by term */
   int64_t thread_floats;
   float *threads; /* scratch of each: a tile, and results that are not kept */
 };

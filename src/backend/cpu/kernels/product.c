@@ -330,27 +330,37 @@ static target target_of(const gr_cpu_product *p, int64_t col, float *scratch)
   return (target){ scratch + p->thread_floats - p->widest * p->rows, p->widest, 0 };
 }
 
+/* What is asked for while the tile at (col, k) is multiplied. Across rows only what is read where it stands: of many tokens it came too
+ * early, and what it pushed out of the L2 was the tile. */
+static gr_walk ahead_of(const gr_cpu_term *t, int64_t col, int64_t cols, int64_t end, int64_t k, int64_t deep)
+{
+  if (t->w_read && k + deep < t->depth) return walk_of(t, col, cols, k + deep);
+  if (t->w_read || (!t->across && k + deep >= t->depth)) return walk_of(t, col + cols, gr_min(cols, end - col - cols), 0);
+  return (gr_walk){ 0 };
+}
+
 /* Columns [col, col + cols), at most a tile's, of the blocks [block, last) of rows; up to `end` others follow. */
 static void one_tile(const gr_cpu_product *p, int64_t col, int64_t cols, int64_t end, int64_t block, int64_t last, float *tile)
 {
   target to = target_of(p, col, tile);
   bool at_once = !p->y && p->terms == 1 && p->term[0].depth <= p->term[0].chunk;
-  for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++) {
+  for (const gr_cpu_term *t = p->term, *past = p->term + (p->beside ? 1 : p->terms); t < past; t++) {
     int64_t k = 0;
     do { /* a contraction over nothing still gives base, or zeros */
       int64_t deep = gr_min(t->chunk, t->depth - k);
-      bool begun = (k > 0 && !GR_MUTANT(matmul_chunk_overwrites)) || t > p->term,
-           done = k + deep >= t->depth && t == p->term + p->terms - 1;
-      /* Across rows nothing is asked for: of many tokens it came too early, and what it pushed out of the L2 was the tile. */
-      gr_walk walk = { 0 };
-      if (!t->across && k + deep >= t->depth) walk = walk_of(t, col + cols, gr_min(cols, end - col - cols), 0);
+      bool begun = (k > 0 && !GR_MUTANT(matmul_chunk_overwrites)) || t > p->term, ends = k + deep >= t->depth;
+      const gr_cpu_term *second = p->beside && ends ? &p->term[1] : NULL;
+      gr_walk walk = ahead_of(t, col, cols, end, k, deep), none = { 0 };
       if (!t->w_read) make_tile(p, t, col, cols, k, deep, tile);
+      if (second && !second->w_read) make_tile(p, second, col, cols, 0, second->depth, tile + p->beside);
       for (int64_t b = block; b < last; b++) {
         int64_t first = gr_block_begin(p->rows, p->blocks, b), rows = gr_block_begin(p->rows, p->blocks, b + 1) - first;
         if (at_once) to.first = first;
-        const float *base = begun ? target_at(&to, first) : p->base ? p->base + first * p->base_row + col : NULL;
+        float *z = target_at(&to, first);
+        const float *base = begun ? z : p->base ? p->base + first * p->base_row + col : NULL;
         multiply(p, t, col, cols, b, k, tile, &to, base, begun ? to.row : p->base_row, &walk);
-        if (done && p->finish) p->finish(p, first, rows, col, cols, target_at(&to, first), to.row);
+        if (second) multiply(p, second, col, cols, b, 0, tile + p->beside, &to, z, to.row, &none);
+        if (ends && t + 1 == past && p->finish) p->finish(p, first, rows, col, cols, z, to.row);
       }
       k += deep;
     } while (k < t->depth);
