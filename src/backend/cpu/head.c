@@ -34,6 +34,7 @@ typedef struct head {
   const gr_array *dnll;
   float *g, *dx; /* backward: [VOCAB_BLOCK, chunk], [width, chunk] */
   char *product; /* the engine's */
+  gr_pool *pool; /* of products */
   int64_t rows;  /* live rows of the chunk */
   int64_t first; /* word of the vocabulary that the present block begins with */
 } head;
@@ -43,6 +44,7 @@ static const gr_array *optional(const gr_op_call *call, int i) { return i < call
 static head head_of(const gr_op_call *call, int bias, int a, int b)
 {
   head s = { .call = call,
+             .pool = call->pool,
              .params = *(const struct gr_head_params *)call->params,
              .w = &call->in[0],
              .h = &call->in[1],
@@ -117,8 +119,6 @@ static head both_of(const gr_op_call *call)
   return s;
 }
 
-size_t gr_cpu_scratch_head_loss_dh(const gr_op_call *call, int threads) { return scratch_of(both_of(call), true, threads); }
-
 /* ---- tokens ---- */
 
 static int64_t label_at(const head *s, int64_t t)
@@ -167,7 +167,7 @@ static gr_cpu_term term_of(const head *s, const gr_array *w, int64_t first, int6
                         .bf16 = s->bf16 && w == s->w };
 }
 
-static void run(const head *s, gr_cpu_product *p) { gr_cpu_product_run(p, s->isa, s->call->pool, s->product); }
+static void run(const head *s, gr_cpu_product *p) { gr_cpu_product_run(p, s->isa, s->pool, s->product); }
 
 /* y[rows, cols] (+)= the term. */
 static void multiply(const head *s, gr_cpu_term t, int64_t cols, float *y, bool add)
@@ -209,12 +209,9 @@ static void lower(const head *s)
 /* The logits of `count` words from s->first on, each block of them given to finish. */
 static gr_cpu_product logits(const head *s, int64_t count, gr_cpu_finish *finish)
 {
-  gr_cpu_product p = { .term = { term_of(s, s->w, s->first, count, false, s->x) },
-                       .terms = 1,
-                       .rows = s->rows,
-                       .cols = count,
-                       .finish = finish,
-                       .finish_ctx = s };
+  gr_cpu_product p = {
+    .term = { term_of(s, s->w, s->first, count, false, s->x) }, .terms = 1, .rows = s->rows, .cols = count, .finish = finish, .ctx = s
+  };
   if (s->rank) p.term[p.terms++] = term_of(s, s->b, s->first, count, false, s->u);
   return p;
 }
@@ -233,7 +230,7 @@ static void finish_logits(const head *s, float *z, int64_t word, int64_t n)
 
 static void finish_sums(const gr_cpu_product *p, int64_t row, int64_t rows, int64_t col, int64_t cols, float *z, int64_t z_row)
 {
-  const head *s = p->finish_ctx;
+  const head *s = p->ctx;
   for (int64_t r = row; r < row + rows; r++, z += z_row) {
     int64_t slot = col / s->slice * s->chunk + r, label = label_at(s, s->tokens[r]) - col;
     finish_logits(s, z, col, cols);
@@ -278,7 +275,7 @@ static gr_status run_head(gr_backend *b, const gr_op_call *call, bool bf16)
 
 static void finish_gradients(const gr_cpu_product *p, int64_t row, int64_t rows, int64_t col, int64_t cols, float *z, int64_t z_row)
 {
-  const head *s = p->finish_ctx;
+  const head *s = p->ctx;
   for (int64_t r = row; r < row + rows; r++, z += z_row) {
     int64_t t = s->tokens[r];
     finish_logits(s, z, s->first + col, cols);
@@ -322,21 +319,23 @@ static gr_status run_head_back(gr_backend *b, const gr_op_call *call, bool bf16)
 
 /* ---- both at once ---- */
 
-enum { ROWS = 4 }; /* of a job */
+enum {
+  ROWS = 4,   /* of a job */
+  SHARE = 192 /* tokens for which a thread decodes W by itself rather than read what others wrote */
+};
 
 static void finish_block(const gr_cpu_product *p, int64_t row, int64_t rows, int64_t col, int64_t cols, float *z, int64_t z_row)
 {
-  const head *s = p->finish_ctx;
+  const head *s = p->ctx;
   for (int64_t r = row; r < row + rows; r++, z += z_row) finish_logits(s, z, s->first + col, cols);
 }
 
 /* Logits of a block become exponentials. The label's is kept apart: what it takes from the gradient is found without a difference. */
-static void exp_job(void *ctx, size_t job, int thread)
+static void prepare_exp(const gr_cpu_product *p, int64_t row, int64_t rows)
 {
-  (void)thread;
-  const head *s = ctx;
+  const head *s = p->ctx;
   int64_t count = gr_min(VOCAB_BLOCK, s->vocab - s->first);
-  for (int64_t r = (int64_t)job * ROWS; r < gr_min(((int64_t)job + 1) * ROWS, s->rows); r++) {
+  for (int64_t r = row; r < row + rows; r++) {
     float *z = s->g + r * count, before = s->top[r];
     int64_t label = label_at(s, s->tokens[r]) - s->first;
     bool here = label >= 0 && label < count;
@@ -353,6 +352,53 @@ static void exp_job(void *ctx, size_t job, int thread)
     }
     s->sum[r] += sum;
   }
+}
+
+/* Rows of s through the vocabulary. */
+static void all_words(head *s)
+{
+  for (s->first = 0; s->first < s->vocab; s->first += VOCAB_BLOCK) {
+    int64_t count = gr_min(VOCAB_BLOCK, s->vocab - s->first);
+    gr_cpu_product p = logits(s, count, finish_block), back = { .terms = 1, .rows = s->rows, .cols = s->width, .prepare = prepare_exp };
+    p.y = s->g, p.y_row = count;
+    run(s, &p);
+    back.term[0] = term_of(s, s->w, s->first, count, true, s->g);
+    back.ctx = s;
+    back.y = s->dx, back.y_row = s->width;
+    if (s->first > 0) back.base = back.y, back.base_row = back.y_row;
+    run(s, &back);
+  }
+}
+
+/* Into how many shares rows are dealt. Few threads with many rows each take theirs through the whole vocabulary: what one core writes is
+ * read by none, and nobody waits. */
+static int64_t shares_of(int64_t rows, int threads) { return threads > 1 && rows / threads >= SHARE ? threads : 1; }
+
+/* Bytes of scratch of a share of the rows. */
+static size_t share_bytes(const head *s, int64_t rows)
+{
+  size_t along = gr_cpu_product_scratch(rows, VOCAB_BLOCK, s->width, 0, true, 1);
+  size_t across = gr_cpu_product_scratch(rows, s->width, VOCAB_BLOCK, 0, true, 1);
+  return (size_t)gr_cpu_align((int64_t)(along > across ? along : across));
+}
+
+typedef struct shares {
+  const head *s;
+  int64_t n;
+} shares;
+
+static void share_job(void *ctx, size_t job, int thread)
+{
+  (void)thread;
+  const shares *w = ctx;
+  head s = *w->s;
+  int64_t row = gr_block_begin(s.rows, w->n, (int64_t)job);
+  s.product += job * share_bytes(&s, gr_ceil_div(s.rows, w->n));
+  s.rows = gr_block_begin(s.rows, w->n, (int64_t)job + 1) - row;
+  s.pool = NULL;
+  s.tokens += row, s.top += row, s.sum += row, s.at_label += row;
+  s.x += row * s.width, s.dx += row * s.width, s.g += row * VOCAB_BLOCK;
+  all_words(&s);
 }
 
 /* y += w * row of the head. */
@@ -391,6 +437,14 @@ static void both_job(void *ctx, size_t job, int thread)
   }
 }
 
+size_t gr_cpu_scratch_head_loss_dh(const gr_op_call *call, int threads)
+{
+  head s = both_of(call);
+  size_t together = scratch_of(s, true, threads);
+  size_t apart = lay_out(&s, true, NULL) + (size_t)threads * share_bytes(&s, gr_ceil_div(s.chunk, threads));
+  return together > apart || threads == 1 ? together : apart;
+}
+
 static gr_status run_both(gr_backend *b, const gr_op_call *call, bool bf16)
 {
   head s = both_of(call);
@@ -402,14 +456,9 @@ static gr_status run_both(gr_backend *b, const gr_op_call *call, bool bf16)
     size_t jobs = (size_t)gr_ceil_div(s.rows, ROWS);
     for (int64_t r = 0; r < s.rows; r++)
       if (s.tokens[r] < TOKENS || !GR_MUTANT(head_loss_dh_chunk_keeps)) s.top[r] = -INFINITY, s.sum[r] = 0;
-    for (s.first = 0; s.first < s.vocab; s.first += VOCAB_BLOCK) {
-      int64_t count = gr_min(VOCAB_BLOCK, s.vocab - s.first);
-      gr_cpu_product p = logits(&s, count, finish_block);
-      p.y = s.g, p.y_row = count;
-      run(&s, &p);
-      gr_pool_run(call->pool, jobs, exp_job, &s);
-      multiply(&s, term_of(&s, s.w, s.first, count, true, s.g), s.width, s.dx, s.first > 0);
-    }
+    shares w = { &s, shares_of(s.rows, gr_pool_threads(call->pool)) };
+    if (w.n > 1) gr_pool_run(call->pool, (size_t)w.n, share_job, &w);
+    else all_words(&s);
     gr_pool_run(call->pool, jobs, both_job, &s);
   }
   return GR_OK;

@@ -188,6 +188,8 @@ static void pack_job(void *ctx, size_t job, int thread)
 {
   (void)thread;
   const gr_cpu_product *p = ctx;
+  int64_t first = gr_block_begin(p->rows, p->blocks, (int64_t)job);
+  if (p->prepare) p->prepare(p, first, gr_block_begin(p->rows, p->blocks, (int64_t)job + 1) - first);
   for (int i = 0; i < p->terms; i++)
     if (p->term[i].x_read == GR_CPU_X_PACK) p->isa->pack(p, &p->term[i], (int64_t)job);
 }
@@ -210,7 +212,7 @@ static void panel_job(void *ctx, size_t job, int thread)
 static void run(gr_cpu_product *p, const gr_cpu_isa *isa, gr_pool *pool, float *scratch)
 {
   plan(p, isa, gr_pool_threads(pool), scratch);
-  bool small = jobs_of(p) == 1, packs = false;
+  bool small = jobs_of(p) == 1, packs = p->prepare != NULL;
   for (int i = 0; i < p->terms; i++) packs = packs || p->term[i].x_read == GR_CPU_X_PACK;
   if (packs) gr_pool_run(small || p->thin ? NULL : pool, (size_t)p->blocks, pack_job, p);
   gr_pool_run(pool, jobs_of(p), panel_job, p);

@@ -53,6 +53,10 @@ typedef struct gr_cpu_product gr_cpu_product;
  * Called once for each element, by any thread. */
 typedef void gr_cpu_finish(const gr_cpu_product *p, int64_t row, int64_t rows, int64_t col, int64_t cols, float *z, int64_t z_row);
 
+/* Makes rows of x, just before they are packed and while they are in the cache of who packs them. Called once for each row, by any thread.
+ */
+typedef void gr_cpu_prepare(const gr_cpu_product *p, int64_t row, int64_t rows);
+
 struct gr_cpu_product {
   gr_cpu_term term[2]; /* the sum of two products is an adapter's layer: W x + B h, or W^T g + A^T q */
   int terms;
@@ -65,9 +69,10 @@ struct gr_cpu_product {
   bool add;            /* but may be added to what stands in y: of rows that are the same, in their order */
   const char *then;    /* groups: the weight of the thread's next job, or NULL; columns then_from to then_to of it */
   int64_t then_from, then_to;
-  gr_cpu_finish *finish; /* NULL: nothing more is done */
-  const void *finish_ctx;
-  int64_t slice; /* columns handed to finish at once, from multiples of it: one call a block of rows and slice; 0: as they come */
+  gr_cpu_finish *finish;   /* NULL: nothing more is done */
+  gr_cpu_prepare *prepare; /* NULL: rows are what they are. Not of groups, nor beside an adapter */
+  const void *ctx;         /* of both */
+  int64_t slice;           /* columns handed to finish at once, from multiples of it: one call a block of rows and slice; 0: as they come */
   /* Filled in by gr_cpu_product_run. */
   const struct gr_cpu_isa *isa;
   bool thin;      /* few rows: weights are multiplied as they are decoded, without tiles */
