@@ -267,28 +267,36 @@ static void experts(bench *b, gr_dtype t, int64_t width, int64_t hidden, int64_t
   }
 }
 
-/* The same stacks with their adapters: the product, A x, the scale, B h and the sum as nodes of their own, and as one. */
+/* Gradients and products of a stack with its adapter: the product, those of the factors, the scale and the sum as nodes of their own, and
+ * as one. slots: rows of x a token. */
+static gr_tensor *adapted_node(gr_graph *g, bool back, bool fused, gr_tensor *w, gr_tensor *x, gr_tensor *const to[3], gr_tensor *a,
+                               gr_tensor *b, int64_t slots)
+{
+  const struct gr_slots_lora_params p = { slots, 2 };
+  if (fused) return back ? gr_matmul_id_lora_back(g, w, x, to, a, b, NULL, &p) : gr_matmul_id_lora(g, w, x, to[0], to[1], to[2], a, b, 2);
+  if (back) {
+    gr_tensor *h = gr_scale(g, gr_matmul_id_back(g, b, x, to[0], to[1], to[2], to[0]->ne[0]), 2);
+    gr_tensor *low = gr_matmul_id_back(g, a, h, to[0], to[1], to[2], slots);
+    return gr_add(g, low, gr_matmul_id_back(g, w, x, to[0], to[1], to[2], slots));
+  }
+  gr_tensor *base = gr_matmul_id(g, w, x, to[0], to[1], to[2]), *h = gr_scale(g, gr_matmul_id(g, a, x, to[0], to[1], to[2]), 2);
+  return gr_add(g, base, gr_matmul_id(g, b, h, to[0], to[1], to[2]));
+}
+
 static void adapted(bench *b, gr_dtype t, int64_t width, int64_t hidden, int64_t r, int64_t e, int64_t k, int64_t n)
 {
-  static const char *const parts[] = { "up", "down" };
+  static const char *const parts[] = { "up", "up back", "down", "down back" };
   char name[96];
-  for (int i = 0; i < 4; i++) {
-    const bool down = i / 2 % 2, fused = i % 2;
-    const int64_t from = down ? hidden : width, to = down ? width : hidden;
+  for (int i = 0; i < 8; i++) {
+    const bool fused = i % 2, back = i / 2 % 2, down = i / 4;
+    const int64_t from = down ? hidden : width, to = down ? width : hidden, slots = down ? k : 1;
     snprintf(name, sizeof name, "%lld of %lld, %s %lld x %lld, n %lld: adapted %s%s", (long long)k, (long long)e, gr_dtype_name(t),
              (long long)hidden, (long long)width, (long long)n, parts[i / 2], fused ? " in one" : "");
     if (!begin(b, name)) continue;
-    gr_graph *g = b->graph;
-    gr_tensor *to_experts[3], *w = leaf(b, t, from, to, e), *x = leaf(b, GR_F32, from, down ? k : 1, n);
-    gr_tensor *a = leaf(b, GR_F32, from, r, e), *back = leaf(b, GR_F32, r, to, e), *y;
-    routing(b, e, k, n, to_experts);
-    if (fused) y = gr_matmul_id_lora(g, w, x, to_experts[0], to_experts[1], to_experts[2], a, back, 2);
-    else {
-      gr_tensor *base = gr_matmul_id(g, w, x, to_experts[0], to_experts[1], to_experts[2]);
-      gr_tensor *h = gr_scale(g, gr_matmul_id(g, a, x, to_experts[0], to_experts[1], to_experts[2]), 2);
-      y = gr_add(g, base, gr_matmul_id(g, back, h, to_experts[0], to_experts[1], to_experts[2]));
-    }
-    run_case(b, name, y, 0);
+    gr_tensor *experts[3], *w = leaf(b, t, from, to, e), *x = leaf(b, GR_F32, back ? to : from, back ? k : slots, n);
+    gr_tensor *a = leaf(b, GR_F32, from, r, e), *high = leaf(b, GR_F32, r, to, e);
+    routing(b, e, k, n, experts);
+    run_case(b, name, adapted_node(b->graph, back, fused, w, x, experts, a, high, slots), 0);
     finish(b);
   }
 }

@@ -50,6 +50,7 @@ static gr_bench_class class_of(const gr_launch_info *info)
   case GR_OP_group_experts:
   case GR_OP_matmul_id:
   case GR_OP_matmul_id_lora:
+  case GR_OP_matmul_id_lora_back:
   case GR_OP_matmul_id_back:
   case GR_OP_out_prod_id:
   case GR_OP_combine:

@@ -320,20 +320,55 @@ static bool find_lora_back(const gr_node *sum, const gr_tensor *base, const gr_t
   return !l->w->node && !l->a->node && l->a->dtype == GR_F32 && l->b->dtype == GR_F32 && l->b->ne[0] <= GR_FUSED_DEPTH;
 }
 
-/* The sum of both becomes matmul_lora_back, in the place of B^T dy: h is read before the sum is made, by the gradient of A. */
+/* The same of a stack of experts: W^T dy on top of A^T h, or of a sum of that with what was there. */
+static bool find_experts_back(const gr_node *sum, const gr_tensor *base, const gr_tensor *up, const uint32_t *uses, lora_back *l)
+{
+  if (!made_by(base, GR_OP_matmul_id_back, sum) || uses[base->id] != 1 || uses[up->id] != 1) return false;
+  gr_tensor *first = NULL;
+  if (made_by(up, GR_OP_add, sum)) {
+    const gr_node *added = up->node;
+    int at = made_by(added->in[1], GR_OP_matmul_id_back, sum) ? 1 : 0;
+    if (!gr_tensor_same_shape(added->in[0], up) || !gr_tensor_same_shape(added->in[1], up)) return false;
+    up = added->in[at], first = added->in[1 - at];
+  }
+  if (!made_by(up, GR_OP_matmul_id_back, sum) || uses[up->id] != 1) return false;
+  const gr_node *wide = base->node, *high = up->node;
+  *l = (lora_back){ .w = wide->in[0], .dy = wide->in[1], .a = high->in[0], .sum = first, .h = high->in[1] };
+  if (!made_by(l->h, GR_OP_scale, sum) || l->h->base) return false;
+  const gr_tensor *low = l->h->node->in[0];
+  if (!made_by(low, GR_OP_matmul_id_back, sum) || uses[low->id] != 1 || low->node->in[1] != l->dy || low->ne[1] != l->dy->ne[1])
+    return false;
+  l->low = low->node;
+  l->b = low->node->in[0];
+  if (!same_routing(wide, high) || !same_routing(wide, l->low) || base->ne[1] != up->ne[1]) return false;
+  return !l->w->node && !l->a->node && l->a->dtype == GR_F32 && l->b->dtype == GR_F32 && l->b->ne[0] <= GR_FUSED_DEPTH;
+}
+
+/* The sum of both becomes matmul_lora_back or matmul_id_lora_back, in the place of B^T dy: h is read before the sum is made, by the
+ * gradient of A. */
 static bool fuse_lora_back(gr_plan *p, size_t at, const uint32_t *uses)
 {
   gr_node *sum = p->schedule[at];
   lora_back l;
-  if (sum->op != GR_OP_add) return false;
-  if (!find_lora_back(sum, sum->in[1], sum->in[0], uses, &l) && !find_lora_back(sum, sum->in[0], sum->in[1], uses, &l)) return false;
+  if (sum->op != GR_OP_add || !gr_tensor_same_shape(sum->in[0], sum->in[1])) return false;
+  bool experts = find_experts_back(sum, sum->in[1], sum->in[0], uses, &l) || find_experts_back(sum, sum->in[0], sum->in[1], uses, &l);
+  if (!experts && !find_lora_back(sum, sum->in[1], sum->in[0], uses, &l) && !find_lora_back(sum, sum->in[0], sum->in[1], uses, &l))
+    return false;
   size_t to = place_of(p, l.low, at);
   if (to == at || (l.sum && (l.sum->base || (l.sum->node && place_of(p, l.sum->node, to) == to)))) return false;
   gr_graph *g = p->graph;
   g->layer = sum->layer;
   g->phase = sum->phase;
-  gr_tensor *y = gr_graph_node(g, GR_OP_matmul_lora_back, (gr_tensor *[]){ l.w, l.dy, l.a, l.b, l.sum }, l.sum ? 5 : 4, l.h->node->params);
-  if (!y) return false;
+  gr_tensor *y;
+  if (experts) {
+    const struct gr_slots_lora_params lora = { sum->out[0]->ne[1], ((const struct gr_scale_params *)l.h->node->params)->s };
+    y = gr_matmul_id_lora_back(g, l.w, l.dy, &l.low->in[GR_EXPERTS_IDS], l.a, l.b, l.sum, &lora);
+    if (!y || !runs_as(p, l.low, y->node)) return false;
+  } else {
+    gr_tensor *in[] = { l.w, l.dy, l.a, l.b, l.sum };
+    y = gr_graph_node(g, GR_OP_matmul_lora_back, in, l.sum ? 5 : 4, l.h->node->params);
+    if (!y) return false;
+  }
   gr_node *fused = y->node;
   gr_tensor *dx = sum->out[0];
   l.h->node->out[0] = fused->out[1]; /* which nobody reads: these nodes are dropped */

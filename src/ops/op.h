@@ -212,6 +212,7 @@ struct gr_attention_params;
 struct gr_head_inputs;
 struct gr_head_params;
 struct gr_route_params;
+struct gr_slots_lora_params;
 #define GR_OP(name, ggml, args, doc) gr_tensor *gr_##name args;
 #include "ops/ops.def"
 #undef GR_OP

@@ -89,6 +89,11 @@ struct gr_slots_params {
   int64_t slots;
 };
 
+struct gr_slots_lora_params {
+  int64_t slots;
+  float s;
+};
+
 /* slice: count elements from first. slice_back: count is the length of the rows that dy is placed in. */
 struct gr_slice_params {
   int64_t first, count;

@@ -148,7 +148,7 @@ static void tokens_are_routed_and_grouped_once_a_layer(void **state)
       assert_int_equal(count[GR_OP_group_experts], layers);
       assert_int_equal(count[GR_OP_route], layers);
       assert_int_equal(count[GR_OP_route_back], layers);
-      assert_true(count[GR_OP_matmul_id_back] > 0 && count[GR_OP_out_prod_id] > 0 && count[GR_OP_combine_back] == layers);
+      assert_true(count[GR_OP_matmul_id_lora_back] > 0 && count[GR_OP_out_prod_id] > 0 && count[GR_OP_combine_back] == layers);
       rig_close(&r);
       gr_model_close(m);
     }

@@ -491,7 +491,7 @@ static void staging_in_half_is_caught(void **state)
     GR_OP_head_loss_back, GR_OP_add,          GR_OP_mul,         GR_OP_scale,         GR_OP_get_rows_back,  GR_OP_repeat,
     GR_OP_repeat_back,    GR_OP_cont,         GR_OP_dropout,     GR_OP_route,         GR_OP_route_back,     GR_OP_matmul_id,
     GR_OP_matmul_id_back, GR_OP_out_prod_id,  GR_OP_combine,     GR_OP_combine_back,  GR_OP_slice_back,     GR_OP_sigmoid,
-    GR_OP_sigmoid_back,   GR_OP_head_loss_dh, GR_OP_matmul_lora, GR_OP_norm_back_add, GR_OP_matmul_id_lora
+    GR_OP_sigmoid_back,   GR_OP_head_loss_dh, GR_OP_matmul_lora, GR_OP_norm_back_add, GR_OP_matmul_id_lora, GR_OP_matmul_id_lora_back
   };
   for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
     test_catches((gr_kernel_row){ .op = ops[i], .run = run_half }, "is off");

@@ -2,8 +2,8 @@
  * pair has a row of its own, a job is a part of an expert's pairs times a panel of columns: it packs its own rows and decodes its own
  * tiles. Where slots share a row, a job sums a panel of columns of some tokens, expert by expert, into the result: nothing lies between.
  *
- * With an adapter on the stack (matmul_id_lora) a part's rows go down to the rank by the first job that meets them, and what comes of
- * them is the second term of the part's product. */
+ * With an adapter on the stack (matmul_id_lora, matmul_id_lora_back) a part's rows go down to the rank by the first job that meets them,
+ * and what comes of them is the second term of the part's product. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -77,6 +77,7 @@ typedef struct grouped {
   gr_cpu_product p, low; /* without the rows of a group */
   gr_cpu_pairs pairs;
   const gr_array *w, *x, *down, *up; /* down NULL: no adapter */
+  const gr_array *sum;               /* what y is added to, or NULL */
   float scale;
   int64_t panels;
   gr_cpu_part *parts;
@@ -111,7 +112,7 @@ static void adapt(grouped *g, const gr_array *down, const gr_array *up, const gr
   const bool across = g->p.term[0].across;
   g->down = down;
   g->up = up;
-  g->scale = GR_MUTANT(matmul_id_lora_no_scale) ? 1 : scale;
+  g->scale = GR_MUTANT(matmul_id_lora_no_scale) || GR_MUTANT(matmul_id_lora_back_no_scale) ? 1 : scale;
   g->low = (gr_cpu_product){ .terms = 1, .cols = h->ne[0], .y = h->data, .term = { term_of(down, g->x, across) } };
   g->p.term[1] = term_of(up, h, across);
   g->p.terms = GR_MUTANT(matmul_id_lora_no_adapter) ? 1 : 2;
@@ -220,24 +221,36 @@ static void groups_of_thread(void *ctx, size_t share, int thread)
 
 /* ---- a row a pair ---- */
 
-enum { W, X, IDS, PERM, OFFSETS, A, B };
+enum { W, X, IDS, PERM, OFFSETS, A, B, SUM };
 
 static gr_cpu_pairs pairs_of(const gr_op_call *call, int first)
 {
   return gr_cpu_pairs_of(&call->in[first], &call->in[first + 1], &call->in[first + 2]);
 }
 
-/* Rows of pairs that no expert has are zeros. */
-static void zero_job(void *ctx, size_t job, int thread)
+/* What rows begin with: those of pairs that no expert has are zeros, and stay so; or all are what they are added to. Rows of y that are
+ * sums over slots are begun by the job that sums them. */
+static void begin_job(void *ctx, size_t job, int thread)
 {
   (void)thread;
   const grouped *g = ctx;
-  int64_t end = gr_min(((int64_t)job + 1) * ZEROS, gr_cpu_pairs_count(&g->pairs));
-  for (int64_t p = (int64_t)job * ZEROS; p < end; p++)
-    if (!gr_cpu_routed(&g->pairs, p % g->pairs.used, p / g->pairs.used)) {
-      memset(g->p.y + p * g->p.y_row, 0, (size_t)g->p.cols * sizeof(float));
-      if (g->down) memset(g->low.y + p * g->low.cols, 0, (size_t)g->low.cols * sizeof(float));
-    }
+  const int64_t used = g->pairs.used, end = gr_min(((int64_t)job + 1) * ZEROS, gr_cpu_pairs_count(&g->pairs));
+  for (int64_t p = (int64_t)job * ZEROS; p < end; p++) {
+    const bool routed = gr_cpu_routed(&g->pairs, p % used, p / used);
+    float *y = g->p.y + p * g->p.y_row;
+    if (!routed && g->down) memset(g->low.y + p * g->low.cols, 0, (size_t)g->low.cols * sizeof(float));
+    if (g->p.y_row == 0) continue;
+    if (!g->sum && !routed) memset(y, 0, (size_t)g->p.cols * sizeof(float));
+    else if (g->sum && g->sum->data != g->p.y) gr_cpu_gather(g->sum, (gr_row_at){ p % used, p / used, 0 }, y);
+  }
+}
+
+static void begin_rows(grouped *g, gr_pool *pool)
+{
+  const int64_t n = gr_cpu_pairs_count(&g->pairs);
+  const bool all = gr_cpu_pairs_begin(&g->pairs, g->pairs.experts) == n;
+  if ((!all && !GR_MUTANT(matmul_id_unrouted_left)) || (g->sum && g->p.y_row > 0 && g->sum->data != g->p.y))
+    gr_pool_run(pool, (size_t)gr_ceil_div(n, ZEROS), begin_job, g);
 }
 
 static void run_pairs(grouped *g, gr_backend *b, const gr_op_call *call)
@@ -247,9 +260,9 @@ static void run_pairs(grouped *g, gr_backend *b, const gr_op_call *call)
   lay_out(g, gr_pool_threads(call->pool), call->scratch);
   plan(g, gr_cpu_isa_of(b));
   g->n_parts = gr_cpu_parts_make(&g->pairs, 0, g->pairs.tokens, GR_CPU_PART, g->parts);
-  int64_t n = gr_cpu_pairs_count(&g->pairs), most = gr_max(1, g->p.cols / gr_max(PANEL, g->p.unit));
-  if (gr_cpu_pairs_begin(&g->pairs, g->pairs.experts) < n && !GR_MUTANT(matmul_id_unrouted_left))
-    gr_pool_run(call->pool, (size_t)gr_ceil_div(n, ZEROS), zero_job, g);
+  int64_t most = gr_max(1, g->p.cols / gr_max(PANEL, g->p.unit));
+  begin_rows(g, call->pool);
+  g->p.add = g->sum != NULL;
   g->panels = gr_min(most, gr_ceil_div(JOBS, gr_max(1, g->n_parts)));
   g->next = 0;
   if (g->down && g->panels > 1) gr_pool_run(call->pool, (size_t)g->n_parts, lower_job, g);
@@ -290,6 +303,8 @@ typedef struct sums {
   int64_t *at;    /* [parts]: and where their rows are packed, in floats */
   int64_t *y_at;  /* [pairs], in the order of perm: floats from y */
   float *packed;
+  int64_t *low_at; /* the same of an adapter's term */
+  float *low_packed;
 } sums;
 
 static int64_t range_begin(const sums *s, int64_t i) { return gr_block_begin(s->g.pairs.tokens, s->ranges, i); }
@@ -317,6 +332,11 @@ static size_t lay_out_sums(sums *s, int threads, char *base)
   s->y_at = (int64_t *)(base ? base + at : NULL), at += gr_cpu_align(n * (int64_t)sizeof *s->y_at);
   s->packed = (float *)(base ? base + at : NULL);
   at += gr_cpu_align(gr_cpu_group_packed(n, parts, depth) * (int64_t)sizeof *s->packed);
+  if (g->down) {
+    s->low_at = (int64_t *)(base ? base + at : NULL), at += gr_cpu_align(parts * (int64_t)sizeof *s->low_at);
+    s->low_packed = (float *)(base ? base + at : NULL);
+    at += gr_cpu_align(gr_cpu_group_packed(n, parts, g->low.cols) * (int64_t)sizeof *s->low_packed);
+  }
   g->threads = (float *)(base ? base + at : NULL);
   return (size_t)(at + gr_cpu_align(g->thread_floats * (int64_t)sizeof(float)) * threads);
 }
@@ -329,23 +349,38 @@ static gr_cpu_product part_of(const sums *s, int64_t i)
   p.y_at = s->y_at + part->first;
   p.term[0].w = slice_of(s->g.w, part);
   p.term[0].packed = s->packed + s->at[i];
+  if (s->g.down) {
+    p.term[1].w = slice_of(s->g.up, part);
+    p.term[1].packed = s->low_packed + s->low_at[i];
+  }
   return p;
 }
 
 static void pack_job(void *ctx, size_t job, int thread)
 {
-  (void)thread;
   const sums *s = ctx;
   const gr_cpu_part *part = &s->g.parts[job];
-  int64_t x_at[GR_CPU_PART];
-  for (int64_t r = 0; r < part->count; r++) {
-    uint32_t pair = gr_cpu_pair(&s->g.pairs, part->first + r);
-    x_at[r] = gr_cpu_pair_row(&s->g.pairs, s->g.x, pair);
-    s->y_at[part->first + r] = gr_cpu_pair_row(&s->g.pairs, s->out, pair) / (int64_t)sizeof(float);
-  }
+  part_rows at;
+  rows_of(&s->g, part, &at);
+  for (int64_t r = 0; r < part->count; r++)
+    s->y_at[part->first + r] = gr_cpu_pair_row(&s->g.pairs, s->out, gr_cpu_pair(&s->g.pairs, part->first + r)) / (int64_t)sizeof(float);
+  if (s->g.down) lower(&s->g, part, &at, thread);
   gr_cpu_product p = part_of(s, (int64_t)job);
-  p.term[0].x_at = x_at;
+  p.term[0].x_at = at.x;
+  p.term[1].x_at = at.h;
   gr_cpu_group_pack(&p);
+}
+
+/* Columns [from, to) of a row of the result, before anything is added: zeros, or what it is added to. */
+static void begin_columns(const sums *s, int64_t slot, int64_t t, int64_t from, int64_t to)
+{
+  const gr_array *sum = s->g.sum;
+  float *y = (float *)gr_array_at(s->out, from, slot, t, 0);
+  if (!sum) memset(y, 0, (size_t)(to - from) * sizeof(float));
+  else if (sum->data == s->out->data) return;
+  else if (sum->nb[0] == sizeof(float)) memcpy(y, gr_array_at(sum, from, slot, t, 0), (size_t)(to - from) * sizeof(float));
+  else
+    for (int64_t i = from; i < to; i++) memcpy(y + i - from, gr_array_at(sum, i, slot, t, 0), sizeof *y);
 }
 
 /* A panel of columns of a range of tokens. */
@@ -356,12 +391,12 @@ static void sum_job(void *ctx, size_t job, int thread)
   int64_t range = (int64_t)job % s->ranges, from, to;
   panel_of(g, (int64_t)job / s->ranges, &from, &to);
   for (int64_t t = range_begin(s, range); t < range_begin(s, range + 1); t++)
-    for (int64_t slot = 0; slot < s->out->ne[1]; slot++)
-      memset(gr_array_at(s->out, from, slot, t, 0), 0, (size_t)(to - from) * sizeof(float));
+    for (int64_t slot = 0; slot < s->out->ne[1]; slot++) begin_columns(s, slot, t, from, to);
   for (int64_t i = s->begin[range]; i < s->begin[range + 1]; i++) {
     gr_cpu_product p = part_of(s, i);
     p.blocks = gr_ceil_div(p.rows, p.isa->block_rows);
     p.add = !GR_MUTANT(matmul_id_back_last_slot);
+    if (GR_MUTANT(matmul_id_lora_back_last_term)) p.terms = 1;
     if (i + 1 < s->begin[range + 1]) p.then = slice_of(g->w, &g->parts[i + 1]), p.then_from = from, p.then_to = to;
     p.isa->group(&p, from, to, g->threads + g->thread_floats * thread);
   }
@@ -372,23 +407,36 @@ static void run_sums(sums *s, gr_backend *b, const gr_op_call *call)
   grouped *g = &s->g;
   lay_out_sums(s, gr_pool_threads(call->pool), call->scratch);
   plan(g, gr_cpu_isa_of(b));
-  g->p.term[0].x_read = GR_CPU_X_PACK;
+  g->p.term[0].x_read = g->p.term[1].x_read = GR_CPU_X_PACK;
   g->p.y = s->out->data;
+  if (g->down) begin_rows(g, call->pool);
   s->begin[0] = 0;
   for (int64_t i = 0; i < s->ranges; i++)
     s->begin[i + 1] =
         s->begin[i] + gr_cpu_parts_make(&g->pairs, range_begin(s, i), range_begin(s, i + 1), GR_CPU_PART, g->parts + s->begin[i]);
   g->n_parts = s->begin[s->ranges];
-  for (int64_t i = 0, at = 0; i < g->n_parts; i++) s->at[i] = at, at += gr_cpu_group_packed(g->parts[i].count, 0, g->p.term[0].depth);
+  for (int64_t i = 0, at = 0, low = 0; i < g->n_parts; i++) {
+    s->at[i] = at, at += gr_cpu_group_packed(g->parts[i].count, 0, g->p.term[0].depth);
+    if (g->down) s->low_at[i] = low, low += gr_cpu_group_packed(g->parts[i].count, 0, g->low.cols);
+  }
   gr_pool_run(call->pool, (size_t)g->n_parts, pack_job, s);
   int64_t wide = gr_max(g->p.unit, g->w->dtype == GR_F32 ? FLOATS : PANEL);
   g->panels = gr_ceil_div(g->p.cols, wide);
   gr_pool_run(call->pool, (size_t)(g->panels * s->ranges), sum_job, s);
 }
 
-static gr_status run_across(gr_backend *b, const gr_op_call *call, bool bf16)
+static sums across(const gr_op_call *call)
 {
   sums s = { .g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), true), .out = &call->out[0] };
+  const struct gr_slots_lora_params *p = call->params;
+  if (call->n_in > A) adapt(&s.g, &call->in[B], &call->in[A], &call->out[1], p->s);
+  if (call->n_in > SUM && call->in[SUM].ne[0] > 0 && !GR_MUTANT(matmul_id_lora_back_no_sum)) s.g.sum = &call->in[SUM];
+  return s;
+}
+
+static gr_status run_across(gr_backend *b, const gr_op_call *call, bool bf16)
+{
+  sums s = across(call);
   s.g.p.term[0].bf16 = bf16;
   if (s.out->ne[1] == s.g.pairs.used) run_pairs(&s.g, b, call);
   else run_sums(&s, b, call);
@@ -397,10 +445,13 @@ static gr_status run_across(gr_backend *b, const gr_op_call *call, bool bf16)
 
 size_t gr_cpu_scratch_matmul_id_back(const gr_op_call *call, int threads)
 {
-  sums s = { .g = grouped_of(&call->in[W], &call->in[X], pairs_of(call, IDS), true), .out = &call->out[0] };
+  sums s = across(call);
   return s.out->ne[1] == s.g.pairs.used ? lay_out(&s.g, threads, NULL) : lay_out_sums(&s, threads, NULL);
 }
+
+size_t gr_cpu_scratch_matmul_id_lora_back(const gr_op_call *call, int threads) { return gr_cpu_scratch_matmul_id_back(call, threads); }
 
 GR_CPU_BOTH_PRECISIONS(matmul_id, run_along)
 GR_CPU_BOTH_PRECISIONS(matmul_id_lora, run_along)
 GR_CPU_BOTH_PRECISIONS(matmul_id_back, run_across)
+GR_CPU_BOTH_PRECISIONS(matmul_id_lora_back, run_across)
