@@ -1,7 +1,7 @@
 /* Products of few rows of x, as generation has them: what they cost is reading W. Every weight is read once, decoded in registers and
  * multiplied there; a tile, written and read again, would cost more than all the multiplying. The bits are those of tiles: each element
  * is a chain of multiply-adds in ascending order of the contraction, a lane for each row of W. */
-#include "backend/cpu/kernels/blocks.h"
+#include "backend/cpu/kernels/quads.h"
 #include "backend/cpu/kernels/tiles.h"
 
 enum {
@@ -42,8 +42,17 @@ GR_INLINE void clear(int rows, vf sum[GR_CPU_THIN][GROUPS])
   }
 }
 
-GR_INLINE void keep(int rows, const thin *t, vf sum[GR_CPU_THIN][GROUPS])
+/* quads: lanes stand as quads.h has them. */
+GR_INLINE void keep(bool quads, int rows, const thin *t, vf sum[GR_CPU_THIN][GROUPS])
 {
+#if GR_QUADS
+  GR_UNROLL
+  for (int r = 0; quads && r < rows; r++) {
+    GR_UNROLL
+    for (int g = 0; g < GROUPS; g++) sum[r][g] = quad_rows(sum[r][g]);
+  }
+#endif
+  (void)quads;
   GR_UNROLL
   for (int r = 0; r < rows; r++) {
     GR_UNROLL
@@ -70,9 +79,34 @@ GR_INLINE void multiply(bool bf16, bool both, int rows, int g, const thin *t, in
   for (int r = 0; r < rows; r++) sum[r][g] = madd(vset(t->x[r][i + 1]), odd, sum[r][g]);
 }
 
+#if GR_QUADS
+/* Elements i to i + 3, in words. */
+GR_INLINE void multiply_quad(int rows, int g, const thin *t, int64_t i, vi codes, gr_quad_scales scales, vf sum[GR_CPU_THIN][GROUPS])
+{
+  GR_UNROLL
+  for (int pair = 0; pair < 2; pair++) {
+    const vf w = quad_words(codes, &scales, GR_MUTANT(bf16_thin_swapped) ? 1 - pair : pair);
+    GR_UNROLL
+    for (int r = 0; r < rows; r++) sum[r][g] = vdot_words(vword(t->packed + (i / 2 + pair) * rows + r), w, sum[r][g]);
+  }
+}
+
+#define QUADS(type, elems)                                                                                                                 \
+  if (bf16) {                                                                                                                              \
+    GR_UNROLL                                                                                                                              \
+    for (int e = 0; e < (elems); e += 4) {                                                                                                 \
+      GR_UNROLL                                                                                                                            \
+      for (int g = 0; g < GROUPS; g++) multiply_quad(rows, g, t, at + e, type##_codes(&p[g], e / 4), type##_scales(&p[g], e), sum);        \
+    }                                                                                                                                      \
+  } else
+#else
+#define QUADS(type, elems)
+#endif
+
 /* All elements of a part, 32 at a time, of every group. */
 #define PART(type, elems, from)                                                                                                            \
   const int64_t at = (from);                                                                                                               \
+  QUADS(type, elems)                                                                                                                       \
   GR_UNROLL                                                                                                                                \
   for (int q = 0; q < (elems); q += 32) {                                                                                                  \
     GR_UNROLL                                                                                                                              \
@@ -96,7 +130,7 @@ GR_INLINE void multiply(bool bf16, bool both, int rows, int g, const thin *t, in
       for (int g = 0; g < GROUPS; g++) type##_load(&p[g], w + g * GR_LANES * t->stride, t->stride);                                        \
       PART(type, GR_QK, i)                                                                                                                 \
     }                                                                                                                                      \
-    keep(rows, t, sum);                                                                                                                    \
+    keep(bf16, rows, t, sum);                                                                                                              \
   }
 
 #define THIN_K(type, head, part, part_elems)                                                                                               \
@@ -116,7 +150,7 @@ GR_INLINE void multiply(bool bf16, bool both, int rows, int g, const thin *t, in
         PART(type, part_elems, i + k * (part_elems))                                                                                       \
       }                                                                                                                                    \
     }                                                                                                                                      \
-    keep(rows, t, sum);                                                                                                                    \
+    keep(bf16, rows, t, sum);                                                                                                              \
   }
 
 /* The generic set of arm64 takes super-blocks row by row, as below: gcc spends minutes on these kernels without NEON's own loads and
