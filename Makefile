@@ -37,7 +37,7 @@ judges: all ## ask llama.cpp, the gguf package, PyTorch and others (installs the
 
 # What runs on more than one thread; with the rest ThreadSanitizer would take an hour and find nothing.
 tsan: export GR_TESTS_ONLY ?= test_base test_cpu test_emu* test_gguf test_optest test_ops test_quantize test_quantized_gradients test_split \
-	test_tokenizer test_train test_api* cli.sh data.sh train.sh
+	test_together test_tokenizer test_train test_api* cli.sh data.sh train.sh
 
 asan ubsan tsan: ## build with a sanitizer into build-NAME and run the quick tests (tsan: those with threads)
 	@tools/install-needs

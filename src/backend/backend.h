@@ -11,6 +11,8 @@
 
 typedef struct gr_backend gr_backend;
 
+enum { GR_TOGETHER_MAX = 4 };
+
 typedef struct gr_kernel_row {
   gr_op_id op;
   bool bf16;        /* rounds both operands of products to bf16: taken only where that was asked for (gr_backend_use_precision) */
@@ -19,6 +21,9 @@ typedef struct gr_kernel_row {
   bool (*admits)(const gr_op_call *call);                 /* NULL: every call that infer accepts */
   size_t (*scratch)(const gr_op_call *call, int threads); /* bytes wanted at these (capacity) sizes; NULL: none. Monotone in sizes */
   gr_status (*run)(gr_backend *b, const gr_op_call *call, gr_error *e);
+  /* Runs n calls, at most GR_TOGETHER_MAX, of rows with this function, none of which reads what another writes: the bits of one after the
+   * other. The scratch of the first call has room for all, each a multiple of 64 bytes. NULL: none may be run with others. */
+  gr_status (*together)(gr_backend *b, const struct gr_kernel_row *const *rows, const gr_op_call *calls, int n, gr_error *e);
 } gr_kernel_row;
 
 typedef struct gr_backend_ops {

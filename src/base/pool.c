@@ -51,6 +51,12 @@ static inline void pause_cpu(void)
 #endif
 }
 
+void gr_pool_relax(int turn)
+{
+  if (turn < SPIN_PAUSES) pause_cpu();
+  else sched_yield();
+}
+
 /* Whether there was a job to claim: those left may be those of a later round than the one read first, which is as good. */
 static bool claim(gr_pool *p, int thread, size_t *job)
 {
@@ -82,8 +88,7 @@ static unsigned wait_for_round(gr_pool *p, unsigned seen)
   for (int i = 0; i < SPIN_PAUSES + SPIN_YIELDS; i++) {
     unsigned round = atomic_load_explicit(&p->round, memory_order_acquire);
     if (round != seen) return round;
-    if (i < SPIN_PAUSES) pause_cpu();
-    else sched_yield();
+    gr_pool_relax(i);
   }
   pthread_mutex_lock(&p->mutex);
   unsigned round;
@@ -211,8 +216,7 @@ void gr_pool_run(gr_pool *p, size_t jobs, gr_pool_work *work, void *ctx)
   take_jobs(p, 0);
   for (int i = 0; i < SPIN_PAUSES + SPIN_YIELDS; i++) {
     if (atomic_load_explicit(&p->unfinished, memory_order_acquire) == 0) return;
-    if (i < SPIN_PAUSES) pause_cpu();
-    else sched_yield();
+    gr_pool_relax(i);
   }
   pthread_mutex_lock(&p->mutex);
   while (atomic_load_explicit(&p->unfinished, memory_order_acquire) != 0) pthread_cond_wait(&p->done, &p->mutex);

@@ -22,4 +22,8 @@ int gr_pool_processors(void);                         /* those that this process
 typedef void gr_pool_work(void *ctx, size_t job, int thread);
 void gr_pool_run(gr_pool *pool, size_t jobs, gr_pool_work *work, void *ctx);
 
+/* What a thread does between two looks at what another one is about to do, for the turn-th time from 0: nothing for a while, and then it
+ * gives its core away. For jobs that wait for jobs of smaller number. */
+void gr_pool_relax(int turn);
+
 #endif

@@ -93,14 +93,20 @@ static gr_status layout_backend(gr_plan *p, size_t backend, struct item *items, 
   return GR_OK;
 }
 
+static size_t scratch_of(const gr_plan *p, const gr_launch *l)
+{
+  if (!l->node || !l->row->scratch) return 0;
+  gr_op_call call;
+  gr_node_call(l->node, NULL, &call);
+  return align_up(l->row->scratch(&call, gr_pool_threads(p->backends[l->backend]->pool)));
+}
+
 static void size_scratch(gr_plan *p)
 {
   for (size_t i = 0; i < p->n_launches; i++) {
     const gr_launch *l = &p->launches[i];
-    if (!l->node || !l->row->scratch) continue;
-    gr_op_call call;
-    gr_node_call(l->node, NULL, &call);
-    size_t bytes = align_up(l->row->scratch(&call, gr_pool_threads(p->backends[l->backend]->pool)));
+    size_t bytes = 0;
+    for (int k = 0; k <= l->joined; k++) bytes += scratch_of(p, &l[k]);
     if (bytes > p->scratch_bytes[l->backend]) p->scratch_bytes[l->backend] = bytes;
   }
 }

@@ -1,4 +1,4 @@
-/* The plan's insides, shared by rewrite.c, place.c, layout.c and run.c. */
+/* The plan's insides, shared by rewrite.c, place.c, join.c, layout.c and run.c. */
 #ifndef GR_GRAPH_PLAN_H
 #define GR_GRAPH_PLAN_H
 #include "graph/graph.h"
@@ -21,6 +21,7 @@ typedef struct gr_launch {
   size_t backend;
   const gr_kernel_row *row;
   int32_t in[GR_IN_MAX], out[GR_OUT_MAX]; /* indices of places, -1: absent */
+  int joined;                             /* launches behind it that run together with it */
   const gr_tensor *copied;                /* copy: root tensor; in[0] its place of origin, out[0] the new one */
   double seconds;
   size_t runs;
@@ -64,6 +65,8 @@ gr_status gr_plan_name(gr_plan *p, gr_error *e);
 /* place.c: fills launches and places (without offsets); which backend runs a node and by which row, false: none does. */
 gr_status gr_plan_place(gr_plan *p, gr_error *e);
 bool gr_plan_choose(const gr_plan *p, const gr_node *node, size_t *backend, const gr_kernel_row **row);
+/* join.c: fills joined, and lets what these launches write live from the first of them on. */
+void gr_plan_join(gr_plan *p);
 /* layout.c: fills offsets, arena_bytes, scratch_bytes. */
 gr_status gr_plan_layout(gr_plan *p, gr_error *e);
 

@@ -92,6 +92,7 @@ gr_status gr_plan_create(gr_plan **out, gr_graph *g, gr_tensor *const *outputs, 
   if (s == GR_OK) s = gr_plan_rewrite(p, e);
   if (s == GR_OK) s = gr_plan_name(p, e);
   if (s == GR_OK) s = gr_plan_place(p, e);
+  if (s == GR_OK) gr_plan_join(p);
   if (s == GR_OK) s = gr_plan_layout(p, e);
   if (s != GR_OK) {
     gr_plan_free(p);
@@ -247,20 +248,45 @@ static gr_status run_launch(gr_plan *p, gr_launch *l, gr_error *e)
   return s;
 }
 
+/* Launch l and those joined to it. */
+static gr_status run_together(gr_plan *p, gr_launch *l, gr_error *e)
+{
+  gr_op_call calls[GR_TOGETHER_MAX];
+  const gr_kernel_row *rows[GR_TOGETHER_MAX];
+  for (int i = 0; i <= l->joined; i++) {
+    bind(p, &l[i], &calls[i]);
+    rows[i] = l[i].row;
+  }
+  gr_status s = l->row->together(p->backends[l->backend], rows, calls, l->joined + 1, e);
+  if (s != GR_OK) gr_error_context(e, "%s (%s) and what runs with it", gr_op_name(l->node->op), l->node->name);
+  return s;
+}
+
+/* n launches took so long together: each its share, by the width of its result. */
+static void share_seconds(gr_launch *l, size_t n, double seconds)
+{
+  double all = 0;
+  for (size_t i = 0; i < n && n > 1; i++) all += (double)l[i].node->out[0]->ne[0];
+  for (size_t i = 0; i < n; i++) {
+    l[i].seconds += n > 1 ? seconds * (double)l[i].node->out[0]->ne[0] / all : seconds;
+    l[i].runs++;
+  }
+}
+
 gr_status gr_plan_run(gr_plan *p, size_t *cursor, size_t most, gr_error *e)
 {
   GR_TRY(gr_plan_allocate(p, e));
   if (*cursor == 0 && p->options.poison) GR_TRY(poison(p, e));
   size_t end = most < p->n_launches - *cursor ? *cursor + most : p->n_launches;
-  for (; *cursor < end; ++*cursor) {
+  for (size_t n; *cursor < end; *cursor += n) {
     gr_launch *l = &p->launches[*cursor];
     double start = p->options.profile ? seconds_now() : 0;
-    GR_TRY(run_launch(p, l, e));
+    n = p->watch || *cursor + (size_t)l->joined >= end ? 1 : 1 + (size_t)l->joined;
+    GR_TRY(n > 1 ? run_together(p, l, e) : run_launch(p, l, e));
     if (p->options.profile) {
       gr_backend *b = p->backends[l->backend];
       if (b->ops->sync) GR_TRY(b->ops->sync(b, e));
-      l->seconds += seconds_now() - start;
-      l->runs++;
+      share_seconds(l, n, seconds_now() - start);
     }
   }
   for (size_t i = 0; i < p->n_backends && *cursor == p->n_launches; i++)

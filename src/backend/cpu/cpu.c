@@ -20,8 +20,19 @@ static const gr_kernel_row rows[] = {
     .admits = gr_cpu_admits_bf16_##id,                                                                                                     \
     .scratch = gr_cpu_scratch_##id,                                                                                                        \
     .run = gr_cpu_run_bf16_##id },
+#define GR_CPU_ROW_LINEAR(id)                                                                                                              \
+  { .op = GR_OP_##id, .name = #id "__cpu", .scratch = gr_cpu_scratch_##id, .run = gr_cpu_run_##id, .together = gr_cpu_run_together },      \
+      { .op = GR_OP_##id,                                                                                                                  \
+        .bf16 = true,                                                                                                                      \
+        .name = #id "_bf16__cpu",                                                                                                          \
+        .priority = 1,                                                                                                                     \
+        .admits = gr_cpu_admits_bf16_##id,                                                                                                 \
+        .scratch = gr_cpu_scratch_##id,                                                                                                    \
+        .run = gr_cpu_run_bf16_##id,                                                                                                       \
+        .together = gr_cpu_run_together },
 #include "backend/cpu/rows.def"
 #undef GR_CPU_ROW
+#undef GR_CPU_ROW_LINEAR
 #undef GR_CPU_ROW_SCRATCH
 #undef GR_CPU_ROW_BF16
   { .op = GR_OP_NONE },

@@ -22,10 +22,17 @@ static inline const gr_cpu_isa *gr_cpu_isa_of(const gr_backend *b) { return ((co
 #define GR_CPU_ROW_BF16(name)                                                                                                              \
   bool gr_cpu_admits_bf16_##name(const gr_op_call *call);                                                                                  \
   GR_CPU_RUN(bf16_##name);
+#define GR_CPU_ROW_LINEAR(name)                                                                                                            \
+  GR_CPU_ROW_SCRATCH(name)                                                                                                                 \
+  GR_CPU_ROW_BF16(name)
 #include "backend/cpu/rows.def"
 #undef GR_CPU_ROW
+#undef GR_CPU_ROW_LINEAR
 #undef GR_CPU_ROW_SCRATCH
 #undef GR_CPU_ROW_BF16
+
+/* matmul.c: linear layers side by side. */
+gr_status gr_cpu_run_together(gr_backend *b, const gr_kernel_row *const *rows, const gr_op_call *calls, int n, gr_error *e);
 
 /* Whether a product of w is among those that `bf16` rounds: weights of the base, which are packed or large; factors of adapters, which are
  * F32 and have a rank, and routers stay as they are. */

@@ -97,14 +97,23 @@ PRODUCT(out_prod_add, across, 1, 2, &call->in[0])
 
 /* ---- a linear and its adapter ---- */
 
+/* Of matmul or matmul_lora. */
+static gr_cpu_linear linear_of(const gr_op_call *call, bool bf16)
+{
+  const gr_array *x = &call->in[1];
+  gr_cpu_linear l = { .p = product_of(along(&call->in[0], x), &call->out[0]), .lowers = call->op == GR_OP_matmul_lora };
+  l.p.term[0].bf16 = bf16;
+  if (!l.lowers) return l;
+  l.low = product_of(along(&call->in[2], x), &call->out[1]);
+  l.p.term[l.p.terms++] = along(&call->in[3], &call->out[1]);
+  l.scale = ((const struct gr_scale_params *)call->params)->s;
+  return l;
+}
+
 static gr_status run_lora(gr_backend *b, const gr_op_call *call, bool bf16)
 {
-  const gr_array *x = &call->in[1], *h = &call->out[1];
-  gr_cpu_product low = product_of(along(&call->in[2], x), h), p = product_of(along(&call->in[0], x), &call->out[0]);
-  p.term[p.terms++] = along(&call->in[3], h);
-  p.term[0].bf16 = bf16;
-  const struct gr_scale_params *s = call->params;
-  gr_cpu_product_run_lora(&p, &low, s->s, gr_cpu_isa_of(b), call->pool, call->scratch);
+  gr_cpu_linear l = linear_of(call, bf16);
+  gr_cpu_linears_run(&l, 1, gr_cpu_isa_of(b), call->pool, call->scratch);
   return GR_OK;
 }
 
@@ -122,6 +131,18 @@ size_t gr_cpu_scratch_matmul_lora(const gr_op_call *call, int threads)
 }
 
 GR_CPU_BOTH_PRECISIONS(matmul_lora, run_lora)
+
+gr_status gr_cpu_run_together(gr_backend *b, const gr_kernel_row *const *rows, const gr_op_call *calls, int n, gr_error *e)
+{
+  gr_cpu_linear l[GR_TOGETHER_MAX];
+  (void)e;
+  for (int i = 0; i < n; i++) {
+    l[i] = linear_of(&calls[i], rows[i]->bf16);
+    l[i].scratch = (size_t)gr_cpu_align((int64_t)rows[i]->scratch(&calls[i], gr_pool_threads(calls[i].pool)));
+  }
+  gr_cpu_linears_run(l, n, gr_cpu_isa_of(b), calls[0].pool, calls[0].scratch);
+  return GR_OK;
+}
 
 /* The same of the way back: W and B are met across their rows. */
 static gr_status run_lora_back(gr_backend *b, const gr_op_call *call, bool bf16)

@@ -1,5 +1,7 @@
 #include "backend/cpu/product.h"
 
+#include <stdatomic.h>
+
 #include "backend/cpu/isa.h"
 #include "base/mutant.h"
 #include "ops/fused.h"
@@ -160,28 +162,39 @@ static void deal(gr_cpu_product *p, int64_t units, int64_t threads)
 
 static size_t jobs_of(const gr_cpu_product *p) { return (size_t)(p->panels + p->split * (p->groups - 1)); }
 
-/* How work is dealt changes no bit either. */
-static void plan(gr_cpu_product *p, const gr_cpu_isa *isa, int threads, float *scratch)
+static bool is_thin(gr_cpu_product *p, const gr_cpu_isa *isa)
 {
-  p->isa = isa;
   for (int i = 0; i < p->terms; i++) p->term[i].words = p->term[i].bf16 && isa->words;
-  p->thin = gr_cpu_is_thin(p);
+  return gr_cpu_is_thin(p);
+}
+
+static void lay_out(gr_cpu_product *p, const gr_cpu_isa *isa, float *scratch)
+{
+  int64_t deepest = 0;
+  p->isa = isa;
+  p->thin = is_thin(p, isa);
   p->blocks = gr_ceil_div(p->rows, isa->block_rows);
   plan_terms(p, &scratch);
-  int64_t units = gr_ceil_div(p->cols, p->unit), deepest = 0;
-  double work = 0;
-  for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++) {
-    deepest = gr_max(deepest, gr_words(t, t->chunk));
-    work += (double)p->rows * (double)p->cols * (double)t->depth;
-  }
-  if (work < SMALL) threads = 1;
-  deal(p, units, threads);
-  p->forward = p->thin && threads > 1;
+  for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++) deepest = gr_max(deepest, gr_words(t, t->chunk));
   const gr_cpu_term *second = &p->term[1];
   p->beside = p->terms > 1 && second->depth <= BESIDE ? round_up(p->widest * gr_words(p->term, p->term->chunk), 16) : 0;
   int64_t tiles = p->beside ? p->beside + p->widest * gr_words(second, second->chunk) : p->widest * deepest;
   p->thread_floats = round_up(tiles + (p->y ? 0 : p->widest * p->rows), 16);
   p->threads = scratch;
+}
+
+static double work_of(const gr_cpu_product *p)
+{
+  double work = 0;
+  for (int i = 0; i < p->terms; i++) work += (double)p->rows * (double)p->cols * (double)p->term[i].depth;
+  return work;
+}
+
+/* How work is dealt changes no bit either. */
+static void plan(gr_cpu_product *p, const gr_cpu_isa *isa, int threads, float *scratch)
+{
+  lay_out(p, isa, scratch);
+  deal(p, gr_ceil_div(p->cols, p->unit), work_of(p) < SMALL ? 1 : threads);
 }
 
 static void pack_job(void *ctx, size_t job, int thread)
@@ -202,7 +215,6 @@ static void panel_job(void *ctx, size_t job, int thread)
                 parts = p->split * p->groups; /* jobs of whole panels, then of parts, then of whole ones */
   if (panel >= before + parts) panel -= parts - p->split;
   else if (panel >= before) groups = p->groups, group = (panel - before) % groups, panel = before + (panel - before) / groups;
-  if (p->forward) panel = gr_forward(panel, p->panels); /* few rows are never split */
   int64_t from = gr_block_begin(units, p->panels, panel) * p->unit;
   int64_t to = gr_min(gr_block_begin(units, p->panels, panel + 1) * p->unit, p->cols);
   p->isa->panel(p, from, to, gr_block_begin(p->blocks, groups, group), gr_block_begin(p->blocks, groups, group + 1),
@@ -263,11 +275,137 @@ static void run_turned(const gr_cpu_product *p, const gr_cpu_isa *isa, gr_pool *
   gr_pool_run(pool, (size_t)gr_ceil_div(p->rows, TURN_ROWS), turn_job, &w);
 }
 
+/* ---- thin linears ---- */
+
+/* Floats. */
+static int64_t low_scratch(const gr_cpu_product *low, int threads)
+{
+  return round_up((int64_t)(gr_cpu_product_scratch(low->rows, low->cols, low->term[0].depth, 0, true, threads) / sizeof(float)), 16);
+}
+
+/* Jobs are what adapters make of x, then columns of all linears in equal parts: they are counted in units, one linear's behind the
+ * other's. */
+typedef struct thin_run {
+  gr_cpu_linear *l;
+  int n, lows;
+  int64_t units, parts;
+  bool forward;
+  atomic_int low_left;
+} thin_run;
+
+static void low_job(thin_run *w, int64_t job, int thread)
+{
+  const gr_cpu_linear *l = w->l;
+  while (!l->lowers || job-- > 0) l++;
+  const gr_cpu_product *p = &l->low;
+  p->isa->panel(p, 0, p->cols, 0, p->blocks, p->threads + p->thread_floats * thread);
+  for (int64_t r = 0; r < p->rows; r++) p->isa->scale(p->y + r * p->y_row, p->y + r * p->y_row, l->scale, p->cols);
+  atomic_fetch_sub_explicit(&w->low_left, 1, memory_order_release);
+}
+
+/* Those of units [begin, end) that are columns of p. */
+static void columns_of(const gr_cpu_product *p, int64_t begin, int64_t end, int thread)
+{
+  const int64_t from = gr_max(begin, 0) * UNIT, to = gr_min(end * UNIT, p->cols);
+  if (from < to) p->isa->panel(p, from, to, 0, p->blocks, p->threads + p->thread_floats * thread);
+}
+
+/* What jobs do with the columns of their units. */
+typedef enum thin_step { WHOLE, BASE, UP } thin_step;
+
+static void take_units(const thin_run *w, int64_t begin, int64_t end, thin_step step, int thread)
+{
+  for (const gr_cpu_linear *l = w->l; l < w->l + w->n; l++) {
+    const int64_t units = gr_ceil_div(l->p.cols, UNIT);
+    if (step == WHOLE || (step == BASE && !l->lowers)) columns_of(&l->p, begin, end, thread);
+    else if (l->lowers) columns_of(step == BASE ? &l->base : &l->up, begin, end, thread);
+    begin -= units, end -= units;
+  }
+}
+
+/* What adapters make of x is waited for when the rest is done, if it must be: its jobs were claimed first, by a thread that takes from the
+ * front. */
+static void thin_job(void *ctx, size_t job, int thread)
+{
+  thin_run *w = ctx;
+  if ((int64_t)job < w->lows) {
+    low_job(w, (int64_t)job, thread);
+    return;
+  }
+  int64_t part = (int64_t)job - w->lows;
+  if (w->forward) part = gr_forward(part, w->parts);
+  const int64_t begin = gr_block_begin(w->units, w->parts, part), end = gr_block_begin(w->units, w->parts, part + 1);
+  if (atomic_load_explicit(&w->low_left, memory_order_acquire) == 0) {
+    take_units(w, begin, end, WHOLE, thread);
+    return;
+  }
+  take_units(w, begin, end, BASE, thread);
+  for (int turn = 0; atomic_load_explicit(&w->low_left, memory_order_acquire) > 0; turn++) gr_pool_relax(turn);
+  take_units(w, begin, end, UP, thread);
+}
+
+static void lay_out_linear(gr_cpu_linear *l, const gr_cpu_isa *isa, int threads, float *scratch)
+{
+  gr_cpu_product *p = &l->p, *low = &l->low, *up = &l->up;
+  if (GR_MUTANT(matmul_lora_no_adapter)) l->lowers = false;
+  if (GR_MUTANT(matmul_lora_no_scale)) l->scale = 1;
+  if (l->lowers) {
+    lay_out(low, isa, scratch);
+    scratch += low_scratch(low, threads);
+  } else {
+    p->terms = 1;
+  }
+  lay_out(p, isa, scratch);
+  if (l->lowers) {
+    l->base = *up = *p;
+    l->base.terms = up->terms = 1;
+    l->base.beside = up->beside = 0;
+    up->term[0] = p->term[1];
+    up->base = p->y, up->base_row = p->y_row;
+  }
+  for (int64_t b = 0; b < p->blocks && p->term[0].x_read == GR_CPU_X_PACK; b++) isa->pack(p, &p->term[0], b);
+}
+
+static void run_thin(gr_cpu_linear *l, int n, const gr_cpu_isa *isa, gr_pool *pool, float *scratch)
+{
+  thin_run w = { .l = l, .n = n };
+  double work = 0;
+  for (int i = 0; i < n; scratch += l[i++].scratch / sizeof(float)) {
+    work += work_of(&l[i].p) + (l[i].lowers ? work_of(&l[i].low) : 0);
+    lay_out_linear(&l[i], isa, gr_pool_threads(pool), scratch);
+    w.units += gr_ceil_div(l[i].p.cols, UNIT);
+    w.lows += l[i].lowers;
+  }
+  if (work < SMALL) pool = NULL;
+  const int threads = gr_pool_threads(pool);
+  w.forward = threads > 1;
+  w.parts = threads > 1 ? gr_min(w.units, threads * JOBS) : 1;
+  atomic_init(&w.low_left, w.lows);
+  gr_pool_run(pool, (size_t)(w.lows + w.parts), thin_job, &w);
+}
+
 void gr_cpu_product_run(gr_cpu_product *p, const gr_cpu_isa *isa, gr_pool *pool, void *scratch)
 {
   if (p->rows <= 0 || p->cols <= 0) return;
-  if (better_turned(p)) run_turned(p, isa, pool, scratch);
+  if (is_thin(p, isa) && p->terms == 1 && !p->prepare) {
+    gr_cpu_linear l = { .p = *p };
+    run_thin(&l, 1, isa, pool, scratch);
+  } else if (better_turned(p)) run_turned(p, isa, pool, scratch);
   else run(p, isa, pool, scratch);
+}
+
+void gr_cpu_linears_run(gr_cpu_linear *l, int n, const gr_cpu_isa *isa, gr_pool *pool, void *scratch)
+{
+  bool thin = true;
+  for (int i = 0; i < n; i++)
+    thin = thin && l[i].p.rows > 0 && l[i].p.cols > 0 && is_thin(&l[i].p, isa) && (!l[i].lowers || is_thin(&l[i].low, isa));
+  if (thin) {
+    run_thin(l, n, isa, pool, scratch);
+    return;
+  }
+  for (int i = 0; i < n; i++)
+    if (l[i].lowers) gr_cpu_product_run_lora(&l[i].p, &l[i].low, l[i].scale, isa, pool, scratch);
+    else gr_cpu_product_run(&l[i].p, isa, pool, scratch);
 }
 
 /* ---- a linear and its adapter ---- */
@@ -299,11 +437,11 @@ void gr_cpu_product_run_lora(gr_cpu_product *p, gr_cpu_product *low, float scale
 {
   if (p->rows <= 0 || p->cols <= 0) return;
   int threads = gr_pool_threads(pool);
-  size_t lows = gr_cpu_product_scratch(low->rows, low->cols, low->term[0].depth, 0, true, threads);
+  int64_t lows = low_scratch(low, threads);
   if (GR_MUTANT(matmul_lora_no_scale)) scale = 1;
   if (GR_MUTANT(matmul_lora_no_adapter)) p->terms = 1;
   plan(low, isa, threads, scratch);
-  plan(p, isa, threads, (float *)scratch + round_up((int64_t)(lows / sizeof(float)), 16));
+  plan(p, isa, threads, (float *)scratch + lows);
   lora l = { p, low, scale, gr_min(p->blocks, threads * (low->cols <= FEW_COLS ? JOBS : 1)) };
   bool small = (double)p->rows * (double)(p->cols + low->cols) * (double)low->term[0].depth < SMALL;
   gr_pool_run(small ? NULL : pool, (size_t)l.jobs, lower_job, &l);

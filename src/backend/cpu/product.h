@@ -76,7 +76,6 @@ struct gr_cpu_product {
   /* Filled in by gr_cpu_product_run. */
   const struct gr_cpu_isa *isa;
   bool thin;      /* few rows: weights are multiplied as they are decoded, without tiles */
-  bool forward;   /* thin, and several threads: jobs are panels as gr_forward has them */
   int64_t unit;   /* columns: panels begin at multiples of it */
   int64_t widest; /* columns of a tile */
   int64_t panels; /* units are dealt evenly to them */
@@ -105,6 +104,20 @@ void gr_cpu_product_run(gr_cpu_product *p, const struct gr_cpu_isa *isa, gr_pool
  * low, a scale and p, one after the other. scratch: that of low, rounded up to 64 bytes, and of p. */
 void gr_cpu_product_run_lora(gr_cpu_product *p, gr_cpu_product *low, float scale, const struct gr_cpu_isa *isa, gr_pool *pool,
                              void *scratch);
+
+/* A linear layer: p alone, or p of two terms with low and scale as above. */
+typedef struct gr_cpu_linear {
+  gr_cpu_product p, low;
+  bool lowers;
+  float scale;
+  size_t scratch; /* bytes, a multiple of 64 */
+  /* Filled in by gr_cpu_linears_run. */
+  gr_cpu_product base, up; /* the first term alone, and the second added to it */
+} gr_cpu_linear;
+
+/* Linears that need nothing of each other: thin ones as one run of jobs, others one after the other. scratch: that of
+ * all, one behind the other. */
+void gr_cpu_linears_run(gr_cpu_linear *l, int n, const struct gr_cpu_isa *isa, gr_pool *pool, void *scratch);
 
 /* ---- groups ---- */
 

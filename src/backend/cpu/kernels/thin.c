@@ -266,18 +266,19 @@ static square_fn *const squares[1 + GR_WORDS][GR_CPU_THIN] = { ALL(square_floats
 #endif
 };
 
-static void by_floats(const gr_cpu_product *p, const gr_cpu_term *t, const thin *a)
+/* The first `live` rows; what comes of the others is not kept. */
+static void by_floats(const gr_cpu_product *p, const gr_cpu_term *t, const thin *a, int64_t live)
 {
   float buffer[GR_LANES][PITCH];
   const gr_dtype_info *d = gr_dtype_get(t->dtype);
   const bool plain = t->dtype == GR_F32;
   memset(a->sum, 0, (size_t)(p->rows * WIDE) * sizeof *a->sum);
-  for (int g = 0; g < GROUPS; g++)
+  for (int g = 0; g * GR_LANES < live; g++)
     for (int64_t i = 0; i < a->n; i += PIECE) {
       int64_t n = gr_min(a->n - i, PIECE);
       const float *src[GR_LANES];
       for (int64_t r = 0; r < GR_LANES; r++) {
-        const uint8_t *row = a->w + (g * GR_LANES + r) * a->stride + i / d->block_elems * d->block_bytes;
+        const uint8_t *row = a->w + gr_min(g * GR_LANES + r, live - 1) * a->stride + i / d->block_elems * d->block_bytes;
         src[r] = plain ? (const float *)(const void *)row : buffer[r];
         if (!plain) p->isa->decode[t->dtype](row, buffer[r], n);
       }
@@ -287,12 +288,14 @@ static void by_floats(const gr_cpu_product *p, const gr_cpu_term *t, const thin 
 
 /* ---- products ---- */
 
-static void add_to(const gr_cpu_product *p, int64_t col, const float *sum, bool begun)
+static void add_to(const gr_cpu_product *p, int64_t col, int64_t live, const float *sum, bool begun)
 {
   for (int64_t r = 0; r < p->rows; r++, sum += WIDE) {
     float *y = p->y + (p->y_at ? p->y_at[r] : r * p->y_row) + col;
     const float *base = begun ? y : p->base ? p->base + r * p->base_row + col : NULL;
-    for (int i = 0; i < WIDE; i += GR_LANES) vstore(y + i, base ? vload(base + i) + vload(sum + i) : vload(sum + i));
+    int64_t i = 0;
+    for (; i + GR_LANES <= live; i += GR_LANES) vstore(y + i, base ? vload(base + i) + vload(sum + i) : vload(sum + i));
+    for (; i < live; i++) y[i] = base ? base[i] + sum[i] : sum[i];
   }
 }
 
@@ -301,8 +304,8 @@ static const float *row_of(const gr_cpu_term *t, int64_t r)
   return (const float *)(const void *)(t->x + (t->x_at ? t->x_at[r] : r * t->x_row));
 }
 
-/* Columns [col, col + WIDE). */
-static void columns(const gr_cpu_product *p, int64_t col)
+/* Columns [col, col + live), live being WIDE or, where no weight has a kernel of its own, less. */
+static void columns(const gr_cpu_product *p, int64_t col, int64_t live)
 {
   float sum[GR_CPU_THIN * WIDE];
   for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++) {
@@ -313,30 +316,34 @@ static void columns(const gr_cpu_product *p, int64_t col)
       int64_t deep = gr_min(t->chunk, t->depth - k), at = k / d->block_elems * d->block_bytes;
       thin a = { .w = w + at, .stride = t->w_row, .n = deep, .ahead = w + WIDE * (t->w_row + at), .sum = sum };
       for (int64_t r = 0; r < p->rows; r++) a.x[r] = row_of(t, GR_MUTANT(matmul_thin_row_0) ? 0 : r) + k;
-      if (t > p->term && k == 0) ask(a.ahead, gr_min(WIDE * t->w_row, SECOND)); /* no stream that a processor would follow */
+      if (k == 0 && (t > p->term || WIDE * t->w_row <= SECOND))
+        ask(a.ahead, gr_min(WIDE * t->w_row, SECOND)); /* no stream that a processor would follow */
       if (t->words) a.packed = gr_packed_at(p, t, 0, k);
       if (kernels[t->words][t->dtype][0]) kernels[t->words][t->dtype][p->rows - 1](&a);
-      else by_floats(p, t, &a);
-      add_to(p, col, sum, k > 0 || t > p->term);
+      else by_floats(p, t, &a, live);
+      add_to(p, col, live, sum, k > 0 || t > p->term);
       k += deep;
     } while (k < t->depth);
   }
 }
 
 /* What a job reads first comes from memory, and part of x from another core: all of it is asked for at once. */
-static void ask_first(const gr_cpu_product *p, int64_t col)
+static void ask_first(const gr_cpu_product *p, int64_t col, int64_t live)
 {
   for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++) {
     const uint8_t *w = (const uint8_t *)t->w + col * t->w_row;
     for (int64_t r = 0; r < p->rows && !t->words; r++) ask((const uint8_t *)row_of(t, r), t->depth * (int64_t)sizeof(float));
     for (int64_t i = 0; i < t->w_row; i += LINE)
-      for (int64_t r = 0; r < WIDE; r++) __builtin_prefetch(w + r * t->w_row + i, 0, 2);
+      for (int64_t r = 0; r < live; r++) __builtin_prefetch(w + r * t->w_row + i, 0, 2);
   }
 }
 
 int64_t GR_ISA_FN(thin)(const gr_cpu_product *p, int64_t col, int64_t end)
 {
-  if (end - col >= WIDE) ask_first(p, col);
-  for (; end - col >= WIDE; col += WIDE) columns(p, col);
+  bool floats = true;
+  for (const gr_cpu_term *t = p->term; t < p->term + p->terms; t++) floats = floats && !kernels[t->words][t->dtype][0];
+  const int64_t least = floats ? 1 : WIDE;
+  if (end - col >= least) ask_first(p, col, gr_min(end - col, WIDE));
+  for (int64_t live; end - col >= least; col += live) columns(p, col, live = gr_min(end - col, WIDE));
   return col;
 }
