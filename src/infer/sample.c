@@ -59,6 +59,20 @@ void gr_sampler_free(gr_sampler *s)
   gr_free(s);
 }
 
+/* The index of the first NaN, -1: none. A whole block is looked at before anything is decided: the compiler makes vectors of that. */
+static int32_t find_nan(const float *logits, int32_t n)
+{
+  enum { BLOCK = 1024 };
+  for (int32_t at = 0; at < n; at += BLOCK) {
+    const int32_t end = n - at < BLOCK ? n : at + BLOCK;
+    int any = 0;
+    for (int32_t i = at; i < end; i++) any |= isnan(logits[i]) != 0;
+    for (int32_t i = at; any && i < end; i++)
+      if (isnan(logits[i])) return i;
+  }
+  return -1;
+}
+
 int32_t gr_argmax(const float *logits, int32_t n)
 {
   int32_t best = 0;
@@ -86,6 +100,19 @@ static void sift(candidate *heap, size_t k, size_t i)
     if (!likelier(&heap[i], &heap[child])) return;
     swap(&heap[i], &heap[child]);
   }
+}
+
+/* The same as choose for the logits of ids 0 to n - 1, none of which has been changed: only k candidates are written. */
+static void choose_of(candidate *items, const float *logits, size_t n, size_t k)
+{
+  for (size_t i = 0; i < k; i++) items[i] = (candidate){ .logit = (double)logits[i], .id = (int32_t)i };
+  for (size_t i = k / 2; i-- > 0;) sift(items, k, i);
+  for (size_t i = k; i < n; i++) {
+    if (!((double)logits[i] > items[0].logit)) continue; /* of equal ones the first is likelier */
+    items[0] = (candidate){ .logit = (double)logits[i], .id = (int32_t)i };
+    sift(items, k, 0);
+  }
+  qsort(items, k, sizeof *items, likelier_first);
 }
 
 /* The k most likely of n, 0 < k <= n, come first, in order; a vocabulary is not sorted for the few at its top. */
@@ -120,20 +147,14 @@ static void softmax(candidate *items, size_t n, double temperature)
   for (size_t i = 0; i < n; i++) items[i].p /= sum;
 }
 
-/* How many candidates are ever looked at. */
-static size_t top_count(const gr_sampler *s)
+/* How many of the k first items, which are in order and have their probabilities, are kept; k when that depends on what comes behind them.
+ */
+static size_t keep_likely(const gr_sampler *s, size_t k)
 {
-  if (s->p.temperature <= 0) return 1;
-  return s->p.top_k > 0 && s->p.top_k < s->vocab ? (size_t)s->p.top_k : (size_t)s->vocab;
-}
-
-static size_t keep_likely(const gr_sampler *s)
-{
-  candidate *items = s->items;
-  size_t n = top_count(s), kept = n;
-  softmax(items, n, 1);
+  const candidate *items = s->items;
+  size_t kept = k;
   double sum = 0;
-  for (size_t i = 0; i < n && s->p.top_p < 1; i++) {
+  for (size_t i = 0; i < k && s->p.top_p < 1; i++) {
     sum += items[i].p;
     if (sum < s->p.top_p) continue;
     kept = i + 1;
@@ -143,19 +164,49 @@ static size_t keep_likely(const gr_sampler *s)
   return kept;
 }
 
+/* Every candidate counts, and yet few are kept: those at the top are put in order, and more of them where that was not enough. */
+static size_t keep_of_all(gr_sampler *s)
+{
+  enum { FIRST = 256, MORE = 8 };
+  const size_t n = (size_t)s->vocab;
+  candidate *items = s->items;
+  double top = items[0].logit, sum = 0;
+  for (size_t i = 1; i < n; i++) top = items[i].logit > top ? items[i].logit : top;
+  for (size_t i = 0; i < n; i++) sum += exp(items[i].logit - top);
+  for (size_t k = FIRST;; k *= MORE) {
+    if (k > n) k = n;
+    choose(items, n, k);
+    for (size_t i = 0; i < k; i++) items[i].p = exp(items[i].logit - top) / sum;
+    size_t kept = keep_likely(s, k);
+    if (kept < k || k == n) return kept;
+  }
+}
+
+/* The candidates that are drawn from, in order; returns how many. */
+static size_t choose_candidates(gr_sampler *s, const float *logits, const int32_t *recent, size_t n_recent)
+{
+  const size_t vocab = (size_t)s->vocab;
+  const bool all = s->p.temperature > 0 && (s->p.top_k == 0 || s->p.top_k >= s->vocab);
+  const bool changed = s->p.repeat_penalty < 1 || s->p.repeat_penalty > 1;
+  const size_t k = s->p.temperature <= 0 ? 1 : (size_t)s->p.top_k;
+  for (int32_t i = 0; i < s->vocab && (all || changed); i++) s->items[i] = (candidate){ .logit = (double)logits[i], .id = i };
+  if (changed) penalise(s, recent, n_recent);
+  if (all) return keep_of_all(s);
+  if (changed) choose(s->items, vocab, k);
+  else choose_of(s->items, logits, vocab, k);
+  softmax(s->items, k, 1);
+  return keep_likely(s, k);
+}
+
 gr_status gr_sampler_next(gr_sampler *s, const float *logits, const int32_t *recent, size_t n_recent, uint64_t index, int32_t *id,
                           gr_error *e)
 {
-  for (int32_t i = 0; i < s->vocab; i++) {
-    if (isnan(logits[i]))
-      return gr_fail(e, GR_ERR_NUMERIC, "the model's logits hold NaN (token %d): check the model and the adapter with graft inspect", i);
-    s->items[i] = (candidate){ .logit = (double)logits[i], .id = i };
-  }
-  if (s->p.repeat_penalty < 1 || s->p.repeat_penalty > 1) penalise(s, recent, n_recent);
-  choose(s->items, (size_t)s->vocab, top_count(s));
+  const int32_t bad = find_nan(logits, s->vocab);
+  if (bad >= 0)
+    return gr_fail(e, GR_ERR_NUMERIC, "the model's logits hold NaN (token %d): check the model and the adapter with graft inspect", bad);
+  const size_t n = choose_candidates(s, logits, recent, n_recent);
   *id = s->items[0].id;
   if (s->p.temperature <= 0) return GR_OK;
-  size_t n = keep_likely(s);
   softmax(s->items, n, s->p.temperature);
   double u = gr_random_uniform(s->p.seed, 0x73616d706c65u, index), sum = 0;
   *id = s->items[n - 1].id;

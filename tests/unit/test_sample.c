@@ -59,6 +59,9 @@ static void the_chain_is_what_it_says(void **state)
     { .temperature = 1, .top_k = 2, .top_p = 1 },
     { .temperature = 1, .top_k = 0, .top_p = 0.5 },
     { .temperature = 5, .top_k = 7, .top_p = 1, .min_p = 0.6 },
+    { .temperature = 1, .top_k = 0, .top_p = 0.99 }, /* hundreds are kept */
+    { .temperature = 1, .top_k = 0, .top_p = 0.999, .min_p = 0.3 },
+    { .temperature = 3, .top_k = VOCAB, .top_p = 0.7, .min_p = 0.01 },
   };
   float logits[VOCAB];
   gr_error e = { 0 };
@@ -84,7 +87,11 @@ static void the_most_likely_is_the_lowest_of_equals(void **state)
   gr_error e = { 0 };
   gr_sampler *s = NULL;
   const gr_sampling p = { .temperature = 0, .top_k = 40, .top_p = 1, .repeat_penalty = 2, .repeat_last = 2 };
+  gr_sampler *plain = NULL;
+  gr_sampling without = p;
+  without.repeat_penalty = 1;
   assert_ok(gr_sampler_create(&s, &p, VOCAB, &e), &e);
+  assert_ok(gr_sampler_create(&plain, &without, VOCAB, &e), &e);
   for (uint64_t stream = 0; stream < 100; stream++) {
     int32_t id = -1, best = 0;
     fill(logits, stream, 25); /* the largest is 3, of some forty */
@@ -92,6 +99,8 @@ static void the_most_likely_is_the_lowest_of_equals(void **state)
       if (logits[i] > logits[best]) best = i;
     assert_int_equal(gr_argmax(logits, VOCAB), best);
     assert_ok(gr_sampler_next(s, logits, NULL, 0, stream, &id, &e), &e);
+    assert_int_equal(id, best);
+    assert_ok(gr_sampler_next(plain, logits, NULL, 0, stream, &id, &e), &e);
     assert_int_equal(id, best);
     const int32_t recent[] = { best, 5, 6 }; /* too far back: the penalty looks at two */
     assert_ok(gr_sampler_next(s, logits, recent, 3, stream, &id, &e), &e);
@@ -103,6 +112,8 @@ static void the_most_likely_is_the_lowest_of_equals(void **state)
   int32_t id = -1;
   assert_int_equal(gr_sampler_next(s, logits, NULL, 0, 0, &id, &e), GR_ERR_NUMERIC);
   assert_non_null(strstr(e.text, "token 1012"));
+  assert_int_equal(gr_sampler_next(plain, logits, NULL, 0, 0, &id, &e), GR_ERR_NUMERIC);
+  gr_sampler_free(plain);
   gr_sampler_free(s);
 }
 
