@@ -9,22 +9,27 @@ enum { ALIGN = 64 };
 
 static size_t align_up(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
+/* Output k of launch i. */
+static void share_output(gr_plan *p, size_t i, int k)
+{
+  const gr_launch *l = &p->launches[i];
+  int at = gr_op_alias(gr_op_get(l->node->op), k);
+  if (at < 0 || at >= l->node->n_in || l->in[at] < 0) return;
+  gr_place *from = &p->places[l->in[at]], *to = &p->places[l->out[k]];
+  const gr_tensor *x = l->node->in[at];
+  for (int j = 0; j < l->node->n_in; j++)
+    if (j != at && l->in[j] == l->in[at]) return;
+  if (from->external || from->last != i || from->root->leaf != GR_LEAF_NONE || from->bytes != to->bytes || x->offset ||
+      !gr_tensor_contiguous(x))
+    return;
+  to->shares = l->in[at];
+}
+
 /* An op that may write over an input takes its storage when that input dies there. Saves a pass over memory as well as bytes. */
 static void share_storage(gr_plan *p)
 {
-  for (size_t i = 0; i < p->n_launches; i++) {
-    const gr_launch *l = &p->launches[i];
-    int at = l->node ? gr_op_alias(gr_op_get(l->node->op)) : -1;
-    if (at < 0 || at >= l->node->n_in || l->in[at] < 0) continue;
-    gr_place *from = &p->places[l->in[at]], *to = &p->places[l->out[0]];
-    const gr_tensor *x = l->node->in[at];
-    bool once = true;
-    for (int k = 0; k < l->node->n_in; k++) once &= k == at || l->in[k] != l->in[at];
-    if (!once || from->external || from->last != i || from->root->leaf != GR_LEAF_NONE || from->bytes != to->bytes || x->offset ||
-        !gr_tensor_contiguous(x))
-      continue;
-    to->shares = l->in[at];
-  }
+  for (size_t i = 0; i < p->n_launches; i++)
+    for (int k = 0; p->launches[i].node && k < p->launches[i].node->n_out; k++) share_output(p, i, k);
 }
 
 /* Follows shares to the place that owns the storage. */

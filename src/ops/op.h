@@ -127,13 +127,14 @@ typedef struct gr_cost {
 struct gr_case_sink; /* ops/cases.h */
 
 enum {
-  GR_OP_VIEW = 1,        /* moves no data: outputs are views, there is no kernel */
-  GR_OP_INPLACE = 2,     /* output 0 is input 0, written in place (a leaf of kind STATE) */
-  GR_OP_KEEP = 4,        /* never recomputed: its outputs are kept (routing, random choices) */
-  GR_OP_FUSED = 8,       /* made by the fusion pass only; has no backward */
-  GR_OP_ALIAS = 32,      /* output 0 may take the storage of a contiguous input 0 of the same size: every kernel allows it */
-  GR_OP_ALIAS_LAST = 64, /* the same of the last of inputs_max, where it is there */
-  GR_OP_NO_BACKWARD = 16 /* a gradient through it is refused in words (it is itself a backward op, or moves integers) */
+  GR_OP_VIEW = 1,         /* moves no data: outputs are views, there is no kernel */
+  GR_OP_INPLACE = 2,      /* output 0 is input 0, written in place (a leaf of kind STATE) */
+  GR_OP_KEEP = 4,         /* never recomputed: its outputs are kept (routing, random choices) */
+  GR_OP_FUSED = 8,        /* made by the fusion pass only; has no backward */
+  GR_OP_ALIAS = 32,       /* output 0 may take the storage of a contiguous input 0 of the same size: every kernel allows it */
+  GR_OP_ALIAS_LAST = 64,  /* the same of the last of inputs_max, where it is there */
+  GR_OP_ALIAS_BOTH = 128, /* outputs 0 and 1 may take that of inputs 0 and 1 */
+  GR_OP_NO_BACKWARD = 16  /* a gradient through it is refused in words (it is itself a backward op, or moves integers) */
 };
 
 typedef struct gr_op {
@@ -150,9 +151,11 @@ typedef struct gr_op {
 } gr_op;
 
 const gr_op *gr_op_get(gr_op_id id);
-/* Which input output 0 may take the storage of, -1: none. It may be absent. */
-static inline int gr_op_alias(const gr_op *op)
+/* Which input an output may take the storage of, -1: none. It may be absent. */
+static inline int gr_op_alias(const gr_op *op, int output)
 {
+  if (op->flags & GR_OP_ALIAS_BOTH && output < 2) return output;
+  if (output > 0) return -1;
   return op->flags & GR_OP_ALIAS ? 0 : op->flags & GR_OP_ALIAS_LAST ? op->inputs_max - 1 : -1;
 }
 const char *gr_op_name(gr_op_id id); /* Graft's name */

@@ -87,9 +87,9 @@ gr_status gr_rig_open(gr_rig *r, gr_backend *b, const gr_kernel_row *row, const 
 void gr_rig_close(gr_rig *r);
 /* Outputs and scratch poisoned, state as it was. */
 gr_status gr_rig_reset(gr_rig *r, gr_error *e);
-/* For ops of kind GR_OP_ALIAS or ALIAS_LAST: whether output 0 may take the place of this input, and doing so (after a reset). */
-bool gr_rig_can_alias(const gr_rig *r, const gr_node *node);
-gr_status gr_rig_alias(gr_rig *r, const gr_interp *it, const gr_node *node, gr_error *e);
+/* For ops of kind GR_OP_ALIAS, ALIAS_LAST or ALIAS_BOTH: resets, and puts each output that may be there in the place of its input; whether
+ * there is one. */
+gr_status gr_rig_alias(gr_rig *r, const gr_interp *it, const gr_node *node, bool *any, gr_error *e);
 gr_status gr_rig_run(gr_rig *r, gr_error *e);
 /* The whole buffer of output i as it is now, guards included, in fresh host memory; *view is the output within it. */
 gr_status gr_rig_fetch(gr_rig *r, int i, void **bytes, gr_array *view, gr_error *e);

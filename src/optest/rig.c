@@ -145,22 +145,32 @@ gr_status gr_rig_reset(gr_rig *r, gr_error *e)
   return poison(r->backend, &r->scratch, e);
 }
 
-bool gr_rig_can_alias(const gr_rig *r, const gr_node *node)
+static bool can_alias(const gr_rig *r, const gr_node *node, int output)
 {
-  int at = gr_op_alias(gr_op_get(node->op));
+  int at = gr_op_alias(gr_op_get(node->op), output);
   if (at < 0 || at >= node->n_in || !node->in[at] || r->in_place) return false;
-  const gr_array *x = &r->call.in[at], *y = &r->call.out[0];
+  const gr_array *x = &r->call.in[at], *y = &r->call.out[output];
   return x->dtype == y->dtype && gr_shape_equal(x->ne, y->ne) && gr_tensor_contiguous(node->in[at]);
 }
 
-gr_status gr_rig_alias(gr_rig *r, const gr_interp *it, const gr_node *node, gr_error *e)
+static gr_status alias_output(gr_rig *r, const gr_interp *it, const gr_node *node, int output, gr_error *e)
 {
-  int at = gr_op_alias(gr_op_get(node->op));
+  int at = gr_op_alias(gr_op_get(node->op), output);
   gr_array x = gr_interp_array(it, node->in[at]);
   size_t bytes;
   if (!gr_array_extent(x.dtype, x.ne, x.nb, &bytes)) return gr_fail_memory(e, SIZE_MAX);
-  r->call.in[at].data = r->call.out[0].data;
-  return put(r->backend, r->call.out[0].data, x.data, bytes, e);
+  r->call.in[at].data = r->call.out[output].data;
+  return put(r->backend, r->call.out[output].data, x.data, bytes, e);
+}
+
+gr_status gr_rig_alias(gr_rig *r, const gr_interp *it, const gr_node *node, bool *any, gr_error *e)
+{
+  *any = false;
+  for (int i = 0; i < node->n_out; i++) *any = *any || can_alias(r, node, i);
+  if (*any) GR_TRY(gr_rig_reset(r, e));
+  for (int i = 0; i < node->n_out; i++)
+    if (can_alias(r, node, i)) GR_TRY(alias_output(r, it, node, i, e));
+  return GR_OK;
 }
 
 gr_status gr_rig_run(gr_rig *r, gr_error *e)

@@ -330,23 +330,22 @@ static gr_status run_row(const test_case *k, const test_target *target, const gr
   return GR_OK;
 }
 
-/* Written over its own input, as a plan may ask of such an op, a row gives the same bits (B9). */
+/* Written over its own inputs, as a plan may ask of such an op, a row gives the same bits (B9). */
 static gr_status run_aliased(const test_case *k, const test_target *target, const gr_kernel_row *row, const fetched *first, gr_error *e)
 {
   gr_rig rig;
   fetched f = { 0 };
   gr_error said = { 0 };
   GR_TRY(gr_rig_open(&rig, target->backend[1], row, &k->it, &k->cg, NULL, e));
-  gr_status status = GR_OK;
-  if (gr_rig_can_alias(&rig, k->cg.node)) {
-    status = gr_rig_reset(&rig, e);
-    if (status == GR_OK) status = gr_rig_alias(&rig, &k->it, k->cg.node, e);
-    if (status == GR_OK && gr_rig_run(&rig, &said) != GR_OK)
-      test_fail(k, row, "returned an error when written over its input: %s", said.text);
-    else if (status == GR_OK) status = gr_rig_fetch(&rig, 0, &f.bytes[0], &f.view[0], e);
+  bool any;
+  gr_status status = gr_rig_alias(&rig, &k->it, k->cg.node, &any, e);
+  if (status == GR_OK && any) {
     k->t->o->checks++;
-    if (status == GR_OK && f.bytes[0] && memcmp(f.bytes[0], first->bytes[0], rig.out[0].bytes) != 0)
-      test_fail(k, row, "gives other bits when written over its input");
+    if (gr_rig_run(&rig, &said) != GR_OK) test_fail(k, row, "returned an error when written over its input: %s", said.text);
+    else
+      for (int i = 0; i < k->cg.node->n_out && status == GR_OK; i++) status = gr_rig_fetch(&rig, i, &f.bytes[i], &f.view[i], e);
+    for (int i = 0; i < k->cg.node->n_out && status == GR_OK && f.bytes[i]; i++)
+      if (memcmp(f.bytes[i], first->bytes[i], rig.out[i].bytes) != 0) test_fail(k, row, "gives other bits when written over its input");
   }
   free_fetched(&f);
   gr_rig_close(&rig);
