@@ -122,6 +122,7 @@ const gr_op gr_op_rope = {
   .inputs_min = 3,
   .inputs_max = 3,
   .outputs = 1,
+  .flags = GR_OP_ALIAS,
   .saves_in = 6,
   .params_bytes = sizeof(struct gr_rope_params),
   .infer = infer,

@@ -103,7 +103,7 @@ static void rope_one(const rows_of *w, gr_row_at at, float *buffer)
   w->isa->rotate(y, x, gr_cpu_row(cosines, token, buffer + n), gr_cpu_row(sines, token, buffer + n + half), half,
                  GR_MUTANT(rope_other_pairs) ? p->mode != GR_ROPE_NEOX : p->mode == GR_ROPE_NEOX,
                  p->inverse && !GR_MUTANT(rope_same_sign) ? -1 : 1);
-  if (n > 2 * half) memcpy(y + 2 * half, x + 2 * half, (size_t)(n - 2 * half) * sizeof *y);
+  if (n > 2 * half && y != x) memcpy(y + 2 * half, x + 2 * half, (size_t)(n - 2 * half) * sizeof *y);
 }
 
 #define ROWS(name, one)                                                                                                                    \
