@@ -343,11 +343,13 @@ static void clear_sums(const jobs *w, int64_t head, gr_cpu_run part)
       memset(sums[i]->data + (part.part * w->a.k.ne[1] + head) * sums[i]->head + key * sums[i]->row, 0, (size_t)width[i] * sizeof(float));
 }
 
+/* From both ends of the queries in turn: what parts cost is only estimated, and threads take jobs from either end, so that one would have
+ * all of those that cost more. */
 static void back_job(void *ctx, size_t job, int thread)
 {
   const jobs *w = ctx;
-  int64_t heads = w->a.k.ne[1], head = (int64_t)job % heads;
-  gr_cpu_run part = w->parts[(int64_t)job / heads];
+  int64_t heads = w->a.k.ne[1], head = (int64_t)job % heads, turn = (int64_t)job / heads;
+  gr_cpu_run part = w->parts[turn % 2 ? w->n_parts - 1 - turn / 2 : turn / 2];
   clear_sums(w, head, part);
   w->isa->attention_back(&w->a, head, part, w->scratch + w->scratch_floats * thread);
 }
