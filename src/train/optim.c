@@ -24,7 +24,9 @@ static void norm_piece(void *ctx, size_t job, int thread)
   struct norm_job *j = ctx;
   size_t from = job * PIECE, to = from + PIECE < j->n ? from + PIECE : j->n;
   double sum[CHAINS] = { 0 }, all = 0;
-  for (size_t i = from; i < to; i++) sum[(i - from) % CHAINS] += (double)j->x[i] * (double)j->x[i];
+  for (; from + CHAINS <= to; from += CHAINS)
+    for (int c = 0; c < CHAINS; c++) sum[c] += (double)j->x[from + (size_t)c] * (double)j->x[from + (size_t)c];
+  for (int c = 0; from < to; from++, c++) sum[c] += (double)j->x[from] * (double)j->x[from];
   for (int c = 0; c < CHAINS; c++) all += sum[c];
   j->sums[job] = all;
 }
