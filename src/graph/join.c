@@ -17,7 +17,7 @@ static bool reads_of(const gr_launch *reader, const gr_launch *writer)
 }
 
 /* An op that may write over what it reads could do so while another reads it. */
-static bool may_join(const gr_launch *l) { return l->node && l->row->together && gr_op_alias(gr_op_get(l->node->op)) < 0; }
+static bool may_join(const gr_launch *l) { return l->node && l->row->together && gr_op_alias(gr_op_get(l->node->op), 0) < 0; }
 
 static int count_joined(const gr_plan *p, size_t first)
 {
