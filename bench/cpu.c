@@ -235,13 +235,13 @@ static void routing(bench *b, int64_t e, int64_t k, int64_t n, gr_tensor *to[3])
   to[0] = ids, to[1] = perm, to[2] = offsets;
 }
 
-/* One layer's products over experts, each token choosing k of E: those of frozen stacks (up reads one row a token, down one a slot), of
- * factors of rank r, and the gradients of these. */
+/* One layer's products over experts, each token choosing k of E: those of frozen stacks (up reads one row a token, down one a slot), and,
+ * unless r is 0, of factors of rank r, and the gradients of these. */
 static void experts(bench *b, gr_dtype t, int64_t width, int64_t hidden, int64_t r, int64_t e, int64_t k, int64_t n)
 {
   static const char *const parts[] = { "up", "up back", "down", "down back", "A x", "B h", "A back", "B back", "dA", "dB", "combine" };
   char name[96];
-  for (int i = 0; i < 11; i++) {
+  for (int i = 0; i < (r ? 11 : 4); i++) {
     snprintf(name, sizeof name, "experts %lld of %lld, %s %lld x %lld, n %lld: %s", (long long)k, (long long)e, gr_dtype_name(t),
              (long long)hidden, (long long)width, (long long)n, parts[i]);
     if (!begin(b, name)) continue;
@@ -250,9 +250,9 @@ static void experts(bench *b, gr_dtype t, int64_t width, int64_t hidden, int64_t
     routing(b, e, k, n, route);
     gr_tensor *ids = route[0], *perm = route[1], *offsets = route[2];
     gr_tensor *token = leaf(b, GR_F32, width, 1, n), *slot = leaf(b, GR_F32, hidden, k, n), *result = leaf(b, GR_F32, width, k, n);
-    gr_tensor *h = leaf(b, GR_F32, r, k, n), *y = NULL;
+    gr_tensor *h = r ? leaf(b, GR_F32, r, k, n) : NULL, *y = NULL;
     gr_tensor *up = i > 1 ? NULL : leaf(b, t, width, hidden, e), *down = i < 2 || i > 3 ? NULL : leaf(b, t, hidden, width, e);
-    gr_tensor *a = leaf(b, GR_F32, width, r, e), *back = leaf(b, GR_F32, r, hidden, e);
+    gr_tensor *a = r ? leaf(b, GR_F32, width, r, e) : NULL, *back = r ? leaf(b, GR_F32, r, hidden, e) : NULL;
     if (i == 0 || i == 4) y = gr_matmul_id(g, i ? a : up, token, ids, perm, offsets);
     if (i == 2) y = gr_matmul_id(g, down, slot, ids, perm, offsets);
     if (i == 5) y = gr_matmul_id(g, back, h, ids, perm, offsets);
@@ -397,10 +397,12 @@ int main(int argc, char **argv)
   linear(&b, GR_Q4_1, 192, 576, 512);
   linear(&b, GR_Q4_1, 1536, 576, 512);
   linear(&b, GR_Q4_1, 576, 1536, 512);
-  static const gr_dtype large[] = { GR_Q4_K, GR_Q8_0, GR_Q6_K, GR_Q5_K, GR_Q4_0, GR_Q4_1, GR_Q3_K, GR_Q2_K, GR_F16, GR_BF16, GR_F32 };
+  static const gr_dtype large[] = { GR_Q4_K, GR_Q8_0, GR_Q6_K,   GR_Q5_K,   GR_Q4_0,  GR_Q4_1, GR_Q3_K, GR_Q2_K,
+                                    GR_Q5_0, GR_Q5_1, GR_IQ4_NL, GR_IQ4_XS, GR_MXFP4, GR_F16,  GR_BF16, GR_F32 };
   for (size_t i = 0; i < sizeof large / sizeof *large; i++) linear(&b, large[i], 5120, 5120, 512);
   for (int64_t n = 1; n <= 32; n *= 2) linear(&b, GR_Q4_1, 1536, 576, n);
-  linear(&b, GR_Q4_K, 1536, 1536, 1);
+  static const gr_dtype thin[] = { GR_Q4_K, GR_Q8_0, GR_Q6_K, GR_IQ4_NL, GR_IQ4_XS, GR_MXFP4 };
+  for (size_t i = 0; i < sizeof thin / sizeof *thin; i++) linear(&b, thin[i], 1536, 1536, 1);
   adapter(&b, 1536, 1536, 16, 512);
   adapter(&b, 1536, 576, 16, 512);
   experts(&b, GR_Q4_K, 2048, 768, 16, 128, 8, 1024);
@@ -411,6 +413,10 @@ int main(int argc, char **argv)
   adapted(&b, GR_Q4_K, 2048, 768, 16, 128, 8, 1024);
   adapted(&b, GR_MXFP4, 2880, 2880, 16, 32, 4, 1024);
   adapted(&b, GR_Q4_K, 2048, 768, 16, 128, 8, 1);
+  static const gr_dtype stacks[] = { GR_Q4_K, GR_Q6_K, GR_Q8_0, GR_MXFP4 };
+  for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++) /* 16, 32 and 64 tokens an expert */
+    for (int64_t n = 256; n <= 1024; n *= 2)
+      if (stacks[i] != GR_Q4_K || n < 1024) experts(&b, stacks[i], 2048, 768, 0, 128, 8, n);
   attention(&b, 9, 3, 64, 512, 1);
   attention(&b, 9, 3, 64, 512, 8);
   attention(&b, 16, 4, 128, 2048, 1);

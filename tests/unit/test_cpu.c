@@ -197,6 +197,53 @@ static void packed_weights_have_the_bits_of_their_floats(void **state)
   }
 }
 
+/* x is a unit matrix: each weight comes out alone, `rows` of x at a time, and must be what the reference decodes. */
+static void pick_weights(fixture *f, gr_tensor *w, bool across, int64_t rows)
+{
+  const int64_t k = w->ne[0], m = w->ne[1], n = across ? m : k;
+  float *row = gr_alloc((size_t)k * sizeof *row);
+  for (int64_t at = 0; at < n; at += rows) {
+    gr_tensor *x = f32(f, n, rows < n - at ? rows : n - at, 1);
+    for (int64_t i = 0; i < n * x->ne[1]; i++) ((float *)x->data)[i] = i % n == at + i / n;
+    const gr_node *node = (across ? gr_out_prod(f->graph, w, gr_transpose(f->graph, x)) : gr_matmul(f->graph, w, x))->node;
+    for (int s = 0; s < SETS; s++) {
+      if (!f->backend[s]) continue;
+      gr_op_call picked = call_of(node);
+      const float *y = picked.out[0].data;
+      run_cpu(f->backend[s], &picked, f->pool[1]);
+      for (int64_t j = 0; j < m; j++) {
+        gr_quant_decoder(w->dtype)((char *)w->data + j * w->nb[1], row, k);
+        bool right = true;
+        if (across)
+          for (int64_t i = 0; i < k && j >= at && j < at + x->ne[1]; i++) right = right && y[(j - at) * k + i] == row[i];
+        else
+          for (int64_t i = 0; i < x->ne[1]; i++) right = right && y[i * m + j] == row[at + i];
+        if (!right)
+          fail_msg("%s, %s: row %d, %s, is not as decoded", gr_dtype_name(w->dtype), sets[s], (int)j, across ? "across" : "along");
+      }
+      free_call(&picked);
+    }
+  }
+  gr_free(row);
+}
+
+/* Bit by bit, and not only as far as sums tell: of MXFP4 powers of two from the denormal ones up. Columns and rows that fill no group of
+ * lanes. */
+static void unit_vectors_pick_the_weights_that_are_decoded(void **state)
+{
+  fixture *f = *state;
+  for (int t = 0; t < GR_DTYPE_COUNT; t++) {
+    const gr_dtype_info *d = gr_dtype_get((gr_dtype)t);
+    if (d->kind == GR_KIND_INT || t == GR_F32 || t == GR_F64) continue;
+    int64_t k = d->block_elems == 256 ? 512 : 416, m = 45;
+    gr_tensor *w = leaf(f, (gr_dtype)t, k, m, 1);
+    for (int64_t b = 0; t == GR_MXFP4 && b < m * k / d->block_elems; b++) ((uint8_t *)w->data)[b * d->block_bytes] = (uint8_t)(b % 240);
+    pick_weights(f, w, false, k);
+    pick_weights(f, w, false, GR_CPU_THIN);
+    pick_weights(f, w, true, m);
+  }
+}
+
 /* ---- attention ---- */
 
 static void check_attention(fixture *f, const struct gr_attention_inputs *in, struct gr_attention_params p)
@@ -428,6 +475,7 @@ int main(void)
     GRAPH_TEST(a_row_alone_has_the_same_bits),
     GRAPH_TEST(many_threads_compute_all_of_a_product),
     GRAPH_TEST(packed_weights_have_the_bits_of_their_floats),
+    GRAPH_TEST(unit_vectors_pick_the_weights_that_are_decoded),
     GRAPH_TEST(attention_kinds),
     GRAPH_TEST(attention_of_many_queries),
     GRAPH_TEST(attention_over_a_cache),

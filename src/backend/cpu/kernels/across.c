@@ -1,9 +1,9 @@
-/* Tiles whose columns are columns of W, for types whose codes are few: a sub-block has 16 or 32 values, which are computed once, and a code
- * is an index among them. GR_LANES rows of blocks are opened at once, a lane for each; the values are those of kernels/decode.c. */
+/* Tiles whose columns are columns of W. Where codes are few, a block or sub-block has 16 or 32 values, which are computed once, and a code
+ * is an index among them. GR_LANES rows of super-blocks are opened at once, a lane for each; the values are those of kernels/decode.c. */
 #include "backend/cpu/kernels/blocks.h"
 #include "backend/cpu/kernels/tiles.h"
 
-enum { PART = 128 }; /* columns: half a super-block, of which all codes of four bits are used */
+enum { PART = GR_ACROSS };
 
 #if GR_LANES == 16
 
@@ -60,6 +60,27 @@ GR_INLINE vf look_up_32(bool words, const values *v, vi codes, vi fifth)
   if (words) return (vf)_mm512_permutex2var_epi16((__m512i)v->low, (__m512i)(index | 0x00200000), (__m512i)v->high);
   return (vf)_mm512_permutex2var_ps((__m512)v->low, (__m512i)index, (__m512)v->high);
 }
+
+/* 32 elements whose 16 values are v, low halves of the 16 bytes at q first. */
+GR_INLINE void put_nibbles(bool words, const values *v, const uint8_t *q, int64_t stride, float *dst)
+{
+  vi codes = codes_of(words, q, stride);
+  vstore(dst, look_up_16(words, v, codes));
+  vstore(dst + GR_LANES, look_up_16(words, v, codes >> 4));
+}
+
+/* An alphabet times the scale of a row, and of the next. */
+GR_INLINE values scaled_values(bool words, vf alphabet, vf scale, vf next)
+{
+  values v = { alphabet * scale, { 0 } };
+#if GR_WORDS
+  if (words) v.low = vwords(v.low, alphabet * next);
+#endif
+  (void)words, (void)next;
+  return v;
+}
+
+GR_INLINE vf alphabet_of(const int8_t names[16]) { return to_float((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)names))); }
 
 /* Scales and minima by sub-block and row. */
 typedef struct opened {
@@ -213,78 +234,158 @@ GR_INLINE void q3_k_part(bool words, const uint8_t *x, int64_t stride, int64_t f
   }
 }
 
-/* Blocks of 32 that have a half for a scale, and maybe one for a minimum, before their codes. */
-typedef struct opened_32 {
-  float scale[GR_LANES], min[GR_LANES];
-} opened_32;
-
-GR_INLINE void nibbles_part(bool words, const opened_32 *o, const uint8_t *q, int64_t stride, float *dst)
+/* Four sub-blocks, each of the codes in 16 bytes of its own. */
+GR_INLINE void iq4_xs_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
 {
-  for (int r = 0; r < GR_LANES; r += each(words), q += each(words) * stride, dst += GR_COLS) {
-    const values v = values_16(words, &o->scale[r], &o->min[r]);
-    vi codes = codes_of(words, q, stride);
-    vstore(dst, look_up_16(words, &v, codes));
-    vstore(dst + GR_LANES, look_up_16(words, &v, codes >> 4));
-  }
-}
-
-GR_INLINE void q4_1_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
-{
-  opened_32 o;
-  vi head = load_word(x, stride);
-  (void)first, (void)strip;
-  vstore(o.scale, half_floats(head)), vstore(o.min, half_floats((vi)((vu)head >> 16)));
-  nibbles_part(words, &o, x + 4, stride, dst);
-}
-
-/* (code - 8) scale: 8 scale is exact, and so is the difference before it rounds. */
-GR_INLINE void q4_0_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
-{
-  opened_32 o;
-  vf scale = half_floats(load_halves(x, stride));
-  (void)first, (void)strip;
-  vstore(o.scale, scale), vstore(o.min, scale * -8.0f);
-  nibbles_part(words, &o, x + 2, stride, dst);
-}
-
-GR_INLINE vf q8_0_values(const uint8_t *q, float scale)
-{
-  return to_float((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)q))) * scale;
-}
-
-GR_INLINE void q8_0_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
-{
-  float scale[GR_LANES];
-  const uint8_t *q = x + 2;
-  (void)first, (void)strip;
-  vstore(scale, half_floats(load_halves(x, stride)));
+  const vf alphabet = alphabet_of(gr_iq4_values);
+  gr_head_iq4 h;
+  float scale[4][GR_LANES];
+  iq4_xs_open(&h, x, stride);
+  for (int i = 0; i < 4; i++) vstore(scale[i], first ? iq4_xs_scale(&h, 4 + i) : iq4_xs_scale(&h, i));
+  const uint8_t *q = x + 8 + first / 2;
   for (int r = 0; r < GR_LANES; r += each(words), q += each(words) * stride, dst += GR_COLS) {
     GR_UNROLL
-    for (int i = 0; i < 32; i += GR_LANES) {
-      vf v = q8_0_values(q + i, scale[r]);
-#if GR_WORDS
-      if (words) v = vpair(v, q8_0_values(q + stride + i, scale[r + 1]));
-#endif
-      vstore(dst + i, v);
+    for (int t = 0; t < 4; t++) {
+      const values v = scaled_values(words, alphabet, vset(scale[t][r]), vset(scale[t][r + each(words) - 1]));
+      put_nibbles(words, &v, q + 16 * t, stride, dst + t * strip);
     }
   }
 }
 
-#define ACROSS(type, variant, words)                                                                                                       \
-  static void type##_##variant(const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)                                 \
+/* ---- blocks of 32: each is a row of a strip; in pairs with that of the next row, whose bytes stand `stride` further on ---- */
+
+GR_INLINE vf half_of(const uint8_t *x) { return (vf)_mm512_cvtph_ps(_mm256_set1_epi16((int16_t)gr_load_u16(x))); }
+GR_INLINE const uint8_t *second(bool words, const uint8_t *x, int64_t stride) { return words ? x + stride : x; }
+
+GR_INLINE void q4_0_block(bool words, const uint8_t *x, int64_t stride, float *dst)
+{
+  const vf codes = { -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7 };
+  const values v = scaled_values(words, codes, half_of(x), half_of(second(words, x, stride)));
+  put_nibbles(words, &v, x + 2, stride, dst);
+}
+
+GR_INLINE void iq4_nl_block(bool words, const uint8_t *x, int64_t stride, float *dst)
+{
+  const values v = scaled_values(words, alphabet_of(gr_iq4_values), half_of(x), half_of(second(words, x, stride)));
+  put_nibbles(words, &v, x + 2, stride, dst);
+}
+
+/* Halved powers of two, by their exponents (quant/mxfp4.c). */
+#define POWER(e) ((e) < 2 ? 0x00200000u << ((e)&1) : ((uint32_t)(e)-1) << 23)
+#define POWERS_4(e) POWER(e), POWER(e + 1), POWER(e + 2), POWER(e + 3)
+#define POWERS_16(e) POWERS_4(e), POWERS_4(e + 4), POWERS_4(e + 8), POWERS_4(e + 12)
+#define POWERS_64(e) POWERS_16(e), POWERS_16(e + 16), POWERS_16(e + 32), POWERS_16(e + 48)
+static const uint32_t powers[256] = { POWERS_64(0), POWERS_64(64), POWERS_64(128), POWERS_64(192) };
+
+GR_INLINE vf power_of(const uint8_t *x) { return (vf)vseti((int32_t)powers[*x]); }
+
+GR_INLINE void mxfp4_block(bool words, const uint8_t *x, int64_t stride, float *dst)
+{
+  const values v = scaled_values(words, alphabet_of(gr_mxfp4_values), power_of(x), power_of(second(words, x, stride)));
+  put_nibbles(words, &v, x + 1, stride, dst);
+}
+
+GR_INLINE void q4_1_block(bool words, const uint8_t *x, int64_t stride, float *dst)
+{
+  const uint8_t *y = second(words, x, stride);
+  const vf codes = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+  values v = { madd(codes, half_of(x), half_of(x + 2)), { 0 } };
+#if GR_WORDS
+  if (words) v.low = vwords(v.low, madd(codes, half_of(y), half_of(y + 2)));
+#endif
+  (void)y;
+  put_nibbles(words, &v, x + 4, stride, dst);
+}
+
+/* 16 in the lanes, or halves of lanes, whose bits are set in the two bytes. */
+GR_INLINE vi fifth_of(bool words, const uint8_t *bits, int64_t stride)
+{
+  __m512i v = _mm512_maskz_set1_epi32((__mmask16)gr_load_u16(bits), 16);
+  if (words) v = _mm512_or_si512(v, _mm512_maskz_set1_epi32((__mmask16)gr_load_u16(bits + stride), 16 << 16));
+  return (vi)v;
+}
+
+/* Codes 0 to 31 below the fifth bits, `low` and `high` being the values of both halves of them. */
+GR_INLINE void put_fives(bool words, const values *v, const uint8_t *qh, const uint8_t *q, int64_t stride, float *dst)
+{
+  vi codes = codes_of(words, q, stride);
+  vstore(dst, look_up_32(words, v, codes, fifth_of(words, qh, stride)));
+  vstore(dst + GR_LANES, look_up_32(words, v, codes >> 4, fifth_of(words, qh + 2, stride)));
+}
+
+GR_INLINE void q5_0_block(bool words, const uint8_t *x, int64_t stride, float *dst)
+{
+  const vf codes = { -16, -15, -14, -13, -12, -11, -10, -9, -8, -7, -6, -5, -4, -3, -2, -1 };
+  const vf scale = half_of(x);
+  values v = { codes * scale, (codes + 16) * scale };
+#if GR_WORDS
+  if (words) {
+    const vf next = half_of(x + stride);
+    v.low = vwords(v.low, v.high), v.high = vwords(codes * next, (codes + 16) * next);
+  }
+#endif
+  put_fives(words, &v, x + 2, x + 6, stride, dst);
+}
+
+GR_INLINE void q5_1_block(bool words, const uint8_t *x, int64_t stride, float *dst)
+{
+  const vf codes = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+  const vf scale = half_of(x), min = half_of(x + 2);
+  values v = { madd(codes, scale, min), madd(codes + 16, scale, min) };
+#if GR_WORDS
+  if (words) {
+    const vf next = half_of(x + stride), least = half_of(x + stride + 2);
+    v.low = vwords(v.low, v.high), v.high = vwords(madd(codes, next, least), madd(codes + 16, next, least));
+  }
+#endif
+  put_fives(words, &v, x + 4, x + 8, stride, dst);
+}
+
+GR_INLINE void q8_0_block(bool words, const uint8_t *x, int64_t stride, float *dst)
+{
+  const uint8_t *y = second(words, x, stride);
+  const vf scale = half_of(x), next = half_of(y);
+  GR_UNROLL
+  for (int i = 0; i < 32; i += GR_LANES) {
+    vf v = scale * to_float((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(x + 2 + i))));
+#if GR_WORDS
+    if (words) v = vpair(v, next * to_float((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(y + 2 + i)))));
+#endif
+    vstore(dst + i, v);
+  }
+  (void)next;
+}
+
+#define ACROSS_32(type, variant, words)                                                                                                    \
+  static void type##_##variant(const uint8_t *x, int64_t stride, int64_t first, int64_t n, float *dst, int64_t strip)                      \
   {                                                                                                                                        \
+    (void)first;                                                                                                                           \
+    for (int r = 0; r < GR_LANES; r += each(words), x += each(words) * stride, dst += GR_COLS)                                             \
+      for (int64_t b = 0; b < n / GR_QK; b++) type##_block(words, x + b * (int64_t)sizeof(gr_block_##type), stride, dst + b * strip);      \
+  }
+#define ACROSS(type, variant, words)                                                                                                       \
+  static void type##_##variant(const uint8_t *x, int64_t stride, int64_t first, int64_t n, float *dst, int64_t strip)                      \
+  {                                                                                                                                        \
+    (void)n;                                                                                                                               \
     type##_part(words, x, stride, first, dst, strip);                                                                                      \
   }
 #define VARIANT(variant, words)                                                                                                            \
-  ACROSS(q4_0, variant, words)                                                                                                             \
-  ACROSS(q4_1, variant, words)                                                                                                             \
-  ACROSS(q8_0, variant, words)                                                                                                             \
+  ACROSS_32(q4_0, variant, words)                                                                                                          \
+  ACROSS_32(q4_1, variant, words)                                                                                                          \
+  ACROSS_32(q5_0, variant, words)                                                                                                          \
+  ACROSS_32(q5_1, variant, words)                                                                                                          \
+  ACROSS_32(q8_0, variant, words)                                                                                                          \
+  ACROSS_32(iq4_nl, variant, words)                                                                                                        \
+  ACROSS_32(mxfp4, variant, words)                                                                                                         \
+  ACROSS(iq4_xs, variant, words)                                                                                                           \
   ACROSS(q2_k, variant, words)                                                                                                             \
   ACROSS(q3_k, variant, words) ACROSS(q4_k, variant, words) ACROSS(q5_k, variant, words) ACROSS(q6_k, variant, words)
 #define ENTRIES(variant)                                                                                                                   \
   {                                                                                                                                        \
-    [GR_Q4_0] = q4_0_##variant, [GR_Q4_1] = q4_1_##variant, [GR_Q8_0] = q8_0_##variant, [GR_Q2_K] = q2_k_##variant,                        \
-    [GR_Q3_K] = q3_k_##variant, [GR_Q4_K] = q4_k_##variant, [GR_Q5_K] = q5_k_##variant, [GR_Q6_K] = q6_k_##variant                         \
+    [GR_Q4_0] = q4_0_##variant, [GR_Q4_1] = q4_1_##variant, [GR_Q5_0] = q5_0_##variant, [GR_Q5_1] = q5_1_##variant,                        \
+    [GR_Q8_0] = q8_0_##variant, [GR_IQ4_NL] = iq4_nl_##variant, [GR_IQ4_XS] = iq4_xs_##variant, [GR_MXFP4] = mxfp4_##variant,              \
+    [GR_Q2_K] = q2_k_##variant, [GR_Q3_K] = q3_k_##variant, [GR_Q4_K] = q4_k_##variant, [GR_Q5_K] = q5_k_##variant,                        \
+    [GR_Q6_K] = q6_k_##variant                                                                                                             \
   }
 
 VARIANT(floats, false)
@@ -304,6 +405,6 @@ gr_across_fn *const GR_ISA_FN(across)[1 + GR_WORDS][GR_DTYPE_COUNT] = { { NULL }
 
 int64_t GR_ISA_FN(across_unit)(gr_dtype type)
 {
-  int64_t block = gr_dtype_get(type)->block_elems;
-  return GR_ISA_FN(across)[0][type] ? gr_min(block, PART) : block;
+  const int64_t block = gr_dtype_get(type)->block_elems;
+  return GR_ISA_FN(across)[0][type] && block > PART ? PART : block;
 }

@@ -59,7 +59,16 @@ static inline void load_words(vi w[4], const uint8_t *x, int64_t stride)
 #endif
 }
 
-/* The two or four bytes at x of each row. */
+/* The byte, the two or the four bytes at x of each row. */
+static inline vi load_bytes(const uint8_t *x, int64_t stride)
+{
+  int32_t v[GR_LANES];
+  for (int r = 0; r < GR_LANES; r++) v[r] = x[r * stride];
+  vi w;
+  memcpy(&w, v, sizeof w);
+  return w;
+}
+
 static inline vi load_halves(const uint8_t *x, int64_t stride)
 {
   int32_t v[GR_LANES];
@@ -170,6 +179,77 @@ GR_INLINE void q5_1_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
   five_bits(p->w, x + 4, x + 8, stride);
 }
 GR_INLINE vf q5_1_at(const gr_part_32 *p, int e) { return scaled(p->w[e / 4] >> 8 * (e % 4) & 31, p->scale, p->offset); }
+
+/* ---- codes of four bits that name a value of an alphabet ---- */
+
+/* Codes of 32 elements, as they are and with the alphabet beside them; where that is no vector, a byte of each word is a value already. */
+typedef struct gr_named {
+#if GR_LANES == 16
+  vf alphabet;
+  vi w[4];
+#else
+  vi w[8];
+#endif
+} gr_named;
+
+/* The value of each byte, which is a code. */
+GR_INLINE vi named_bytes(const int8_t alphabet[16], vi codes)
+{
+#if GR_LANES == 8
+  return (vi)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)alphabet)), (__m256i)codes);
+#elif defined(GR_NEON)
+  return (vi)vqtbl1q_s8(vld1q_s8(alphabet), (uint8x16_t)codes);
+#else
+  int8_t b[4 * GR_LANES];
+  memcpy(b, &codes, sizeof b);
+  for (size_t i = 0; i < sizeof b; i++) b[i] = alphabet[b[i]];
+  memcpy(&codes, b, sizeof b);
+  return codes;
+#endif
+}
+
+GR_INLINE void named_load(gr_named *p, const int8_t alphabet[16], const uint8_t *x, int64_t stride)
+{
+  load_words(p->w, x, stride);
+#if GR_LANES == 16
+  p->alphabet = (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)alphabet)));
+#else
+  for (int i = 0; i < 4; i++) {
+    p->w[i + 4] = named_bytes(alphabet, p->w[i] >> 4 & 0x0f0f0f0f);
+    p->w[i] = named_bytes(alphabet, p->w[i] & 0x0f0f0f0f);
+  }
+#endif
+}
+
+GR_INLINE vf named_at(const gr_named *p, int e)
+{
+#if GR_LANES == 16 /* of an index the four lowest bits count */
+  return (vf)_mm512_permutexvar_ps((__m512i)(p->w[e % 16 / 4] >> (8 * (e % 4) + 4 * (e / 16))), (__m512)p->alphabet);
+#else
+  return to_float(p->w[e / 4] << (24 - 8 * (e % 4)) >> 24);
+#endif
+}
+
+typedef struct gr_part_named {
+  vf scale;
+  gr_named codes;
+} gr_part_named;
+
+GR_INLINE void iq4_nl_load(gr_part_named *p, const uint8_t *x, int64_t stride)
+{
+  p->scale = half_floats(load_halves(x, stride));
+  named_load(&p->codes, gr_iq4_values, x + 2, stride);
+}
+GR_INLINE vf iq4_nl_at(const gr_part_named *p, int e) { return p->scale * named_at(&p->codes, e); }
+
+/* The power of two is halved because the alphabet is doubled: denormal for the two smallest (quant/mxfp4.c). */
+GR_INLINE void mxfp4_load(gr_part_named *p, const uint8_t *x, int64_t stride)
+{
+  const vi e = load_bytes(x, stride), least = e < 2;
+  p->scale = (vf)((least & 0x00200000 << (e & 1)) | (~least & (e - 1) << 23));
+  named_load(&p->codes, gr_mxfp4_values, x + 1, stride);
+}
+GR_INLINE vf mxfp4_at(const gr_part_named *p, int e) { return p->scale * named_at(&p->codes, e); }
 
 /* ---- super-blocks of 256 ---- */
 
@@ -354,5 +434,37 @@ GR_INLINE vf q3_k_at(const gr_part_q3 *p, int e)
   vi top = p->third[e % 32 / 4];
   return p->scale[e / 16] * q3_float(two_bits(p->w[e % 32 / 4] >> (byte + 2 * t), third < 0 ? top << -third : top >> third));
 }
+
+/* ---- super-blocks of 256 in sub-blocks of 32, codes of four bits that name a value ---- */
+
+enum { GR_IQ4_XS_PART = 64 };
+
+typedef struct gr_head_iq4 {
+  vf d;
+  vi low, high; /* four bits of scale s at bit 4 s, two at bit 16 + 2 s */
+} gr_head_iq4;
+
+typedef struct gr_part_iq4 {
+  vf scale[2];
+  gr_named codes[2];
+} gr_part_iq4;
+
+GR_INLINE void iq4_xs_open(gr_head_iq4 *h, const uint8_t *x, int64_t stride)
+{
+  h->high = load_word(x, stride), h->low = load_word(x + 4, stride);
+  h->d = half_floats(h->high);
+}
+GR_INLINE vf iq4_xs_scale(const gr_head_iq4 *h, int s)
+{
+  return h->d * to_float(((h->low >> 4 * s & 15) | (h->high >> (16 + 2 * s) & 3) << 4) - 32);
+}
+GR_INLINE void iq4_xs_load(gr_part_iq4 *p, const gr_head_iq4 *h, const uint8_t *x, int64_t stride, int part)
+{
+  for (int i = 0; i < 2; i++) {
+    p->scale[i] = iq4_xs_scale(h, 2 * part + i);
+    named_load(&p->codes[i], gr_iq4_values, x + 8 + 32 * part + 16 * i, stride);
+  }
+}
+GR_INLINE vf iq4_xs_at(const gr_part_iq4 *p, int e) { return p->scale[e / 32] * named_at(&p->codes[e / 32], e % 32); }
 
 #endif

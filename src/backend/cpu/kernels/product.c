@@ -170,15 +170,17 @@ static void tile_along(const gr_cpu_product *p, const gr_cpu_term *t, int64_t co
 static int64_t across_groups(const gr_cpu_term *t, int64_t col, int64_t cols, int64_t k, int64_t deep, float *tile)
 {
   gr_across_fn *decode = GR_ISA_FN(across)[t->words][t->dtype];
-  const int64_t strip = gr_words(t, deep) * GR_COLS, unit = GR_ISA_FN(across_unit)(t->dtype), whole = decode ? deep - deep % GR_LANES : 0;
+  const int64_t strip = gr_words(t, deep) * GR_COLS, whole = decode ? deep - deep % GR_LANES : 0;
   const int64_t block = gr_dtype_get(t->dtype)->block_elems,
                 bytes = weight_at(t, k, col + cols - 1) - weight_at(t, k, col) + gr_dtype_get(t->dtype)->block_bytes;
   const char *w = weight_at(t, k, col);
   for (int64_t i = 0; i < whole; i += GR_LANES, w += GR_LANES * t->w_row) {
     for (int64_t r = GR_LANES; i + r < gr_min(whole, i + 2 * GR_LANES); r++) fetch(w + r * t->w_row, bytes);
-    for (int64_t c = 0; c < cols; c += unit)
-      decode((const uint8_t *)weight_at(t, k + i, col + c), t->w_row, (col + c) % block,
+    for (int64_t c = 0, n; c < cols; c += n) {
+      n = gr_min(cols - c, GR_ACROSS);
+      decode((const uint8_t *)weight_at(t, k + i, col + c), t->w_row, (col + c) % block, n,
              tile + c / GR_COLS * strip + gr_words(t, i) * GR_COLS, strip);
+    }
   }
   return whole;
 }

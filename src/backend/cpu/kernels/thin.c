@@ -117,14 +117,14 @@ GR_INLINE void multiply_quad(int rows, int g, const thin *t, int64_t i, vi codes
     }                                                                                                                                      \
   }
 
-#define THIN(type)                                                                                                                         \
+#define THIN(type, part)                                                                                                                   \
   GR_INLINE void type##_thin(bool bf16, int rows, const thin *t)                                                                           \
   {                                                                                                                                        \
     vf sum[GR_CPU_THIN][GROUPS];                                                                                                           \
     const uint8_t *w = t->w, *ahead = t->ahead;                                                                                            \
     clear(rows, sum);                                                                                                                      \
     for (int64_t i = 0; i < t->n; i += GR_QK, w += sizeof(gr_block_##type)) {                                                              \
-      gr_part_32 p[GROUPS];                                                                                                                \
+      part p[GROUPS];                                                                                                                      \
       ahead = ask(ahead, WIDE * sizeof(gr_block_##type));                                                                                  \
       GR_UNROLL                                                                                                                            \
       for (int g = 0; g < GROUPS; g++) type##_load(&p[g], w + g * GR_LANES * t->stride, t->stride);                                        \
@@ -161,17 +161,20 @@ GR_INLINE void multiply_quad(int rows, int g, const thin *t, int64_t i, vi codes
 #define SUPER_BLOCKS 1
 #endif
 
-THIN(q4_0)
-THIN(q4_1)
-THIN(q8_0)
-THIN(q5_0)
-THIN(q5_1)
+THIN(q4_0, gr_part_32)
+THIN(q4_1, gr_part_32)
+THIN(q8_0, gr_part_32)
+THIN(q5_0, gr_part_32)
+THIN(q5_1, gr_part_32)
+THIN(iq4_nl, gr_part_named)
+THIN(mxfp4, gr_part_named)
 #if SUPER_BLOCKS
 THIN_K(q2_k, gr_head_q2, gr_part_q2, GR_Q2_K_PART)
 THIN_K(q3_k, gr_head_q3, gr_part_q3, GR_Q3_K_PART)
 THIN_K(q4_k, gr_head_k, gr_part_k, GR_Q4_K_PART)
 THIN_K(q5_k, gr_head_k, gr_part_k, GR_Q5_K_PART)
 THIN_K(q6_k, gr_head_q6, gr_part_q6, GR_Q6_K_PART)
+THIN_K(iq4_xs, gr_head_iq4, gr_part_iq4, GR_IQ4_XS_PART)
 #endif
 
 /* ---- every other type: rows of floats, transposed in registers ---- */
@@ -214,7 +217,8 @@ typedef void square_fn(const thin *t, int g, const float *const src[GR_LANES], i
   static void q3_k_##variant##_##R(const thin *t) { q3_k_thin(bf16, R, t); }                                                               \
   static void q4_k_##variant##_##R(const thin *t) { q4_k_thin(bf16, R, t); }                                                               \
   static void q5_k_##variant##_##R(const thin *t) { q5_k_thin(bf16, R, t); }                                                               \
-  static void q6_k_##variant##_##R(const thin *t) { q6_k_thin(bf16, R, t); }
+  static void q6_k_##variant##_##R(const thin *t) { q6_k_thin(bf16, R, t); }                                                               \
+  static void iq4_xs_##variant##_##R(const thin *t) { iq4_xs_thin(bf16, R, t); }
 #else
 #define EACH_SUPER(R, variant, bf16)
 #endif
@@ -224,6 +228,8 @@ typedef void square_fn(const thin *t, int g, const float *const src[GR_LANES], i
   static void q8_0_##variant##_##R(const thin *t) { q8_0_thin(bf16, R, t); }                                                               \
   static void q5_0_##variant##_##R(const thin *t) { q5_0_thin(bf16, R, t); }                                                               \
   static void q5_1_##variant##_##R(const thin *t) { q5_1_thin(bf16, R, t); }                                                               \
+  static void iq4_nl_##variant##_##R(const thin *t) { iq4_nl_thin(bf16, R, t); }                                                           \
+  static void mxfp4_##variant##_##R(const thin *t) { mxfp4_thin(bf16, R, t); }                                                             \
   EACH_SUPER(R, variant, bf16)                                                                                                             \
   static void square_##variant##_##R(const thin *t, int g, const float *const src[GR_LANES], int64_t at, int64_t n)                        \
   {                                                                                                                                        \
@@ -245,14 +251,14 @@ _Static_assert(GR_CPU_THIN == 4, "one kernel for each number of rows");
 #if SUPER_BLOCKS
 #define SUPER_TYPES(variant)                                                                                                               \
   , [GR_Q2_K] = ALL(q2_k_##variant), [GR_Q3_K] = ALL(q3_k_##variant), [GR_Q4_K] = ALL(q4_k_##variant), [GR_Q5_K] = ALL(q5_k_##variant),    \
-    [GR_Q6_K] = ALL(q6_k_##variant)
+    [GR_Q6_K] = ALL(q6_k_##variant), [GR_IQ4_XS] = ALL(iq4_xs_##variant)
 #else
 #define SUPER_TYPES(variant)
 #endif
 #define TYPES(variant)                                                                                                                     \
   {                                                                                                                                        \
     [GR_Q4_0] = ALL(q4_0_##variant), [GR_Q4_1] = ALL(q4_1_##variant), [GR_Q8_0] = ALL(q8_0_##variant), [GR_Q5_0] = ALL(q5_0_##variant),    \
-    [GR_Q5_1] = ALL(q5_1_##variant) SUPER_TYPES(variant)                                                                                   \
+    [GR_Q5_1] = ALL(q5_1_##variant), [GR_IQ4_NL] = ALL(iq4_nl_##variant), [GR_MXFP4] = ALL(mxfp4_##variant) SUPER_TYPES(variant)           \
   }
 /* [in pairs][type][rows - 1] */
 static thin_fn *const kernels[1 + GR_WORDS][GR_DTYPE_COUNT][GR_CPU_THIN] = { TYPES(floats),
