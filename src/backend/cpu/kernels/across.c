@@ -80,7 +80,8 @@ GR_INLINE values scaled_values(bool words, vf alphabet, vf scale, vf next)
   return v;
 }
 
-GR_INLINE vf alphabet_of(const int8_t names[16]) { return to_float((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)names))); }
+/* 16 signed bytes. */
+GR_INLINE vf signed_floats(const int8_t *codes) { return to_float((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)codes))); }
 
 /* Scales and minima by sub-block and row. */
 typedef struct opened {
@@ -138,11 +139,34 @@ GR_INLINE void q5_k_part(bool words, const uint8_t *x, int64_t stride, int64_t f
   }
 }
 
-/* 64 values of 16 elements each are not worth a table. Sub-block t of 32 elements in half h: bits 4 (t / 2) of ql, 2 t of qh. */
-GR_INLINE vf q6_k_values(const uint8_t *ql, const uint8_t *qh, int t, float scale)
+/* 64 values of 16 elements each are not worth a table: codes are put together as bytes, 64 at once. The first and the second 64 of half a
+ * block, from 64 bytes of low nibbles, then high ones, below pairs of bits of 32 bytes. */
+GR_INLINE void q6_k_codes(const uint8_t *ql, const uint8_t *qh, __m512i codes[2])
 {
-  vi q = (codes_of(false, ql, 0) >> 4 * (t >> 1) & 15) | (codes_of(false, qh, 0) >> 2 * t & 3) << 4;
-  return vset(scale) * to_float(q - 32);
+  const __m512i nibble = _mm512_set1_epi8(15), pair = _mm512_set1_epi8(0x30), zero = _mm512_set1_epi8(32);
+  const __m512i up = _mm512_inserti64x4(_mm512_set1_epi16(4), _mm256_set1_epi16(2), 1);
+  const __m512i down = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(2), 1);
+  const __m512i low = _mm512_loadu_si512(ql), top = _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)qh));
+  codes[0] = _mm512_or_si512(_mm512_and_si512(low, nibble), _mm512_and_si512(_mm512_sllv_epi16(top, up), pair));
+  codes[1] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(low, 4), nibble), _mm512_and_si512(_mm512_srlv_epi16(top, down), pair));
+  for (int i = 0; i < 2; i++) codes[i] = _mm512_sub_epi8(codes[i], zero);
+}
+
+/* 128 codes of a row; in pairs of two rows, 8 columns of both beside each other: of a group of 16 columns the first 8, 64 bytes on the
+ * others. */
+GR_INLINE void q6_k_row(bool words, const uint8_t *ql, const uint8_t *qh, int64_t stride, int8_t *codes)
+{
+  __m512i even[2], odd[2];
+  q6_k_codes(ql, qh, even);
+  if (words) q6_k_codes(ql + stride, qh + stride, odd);
+  for (int i = 0; i < 2; i++) {
+    if (words) {
+      _mm512_storeu_si512(codes + 128 * i, _mm512_unpacklo_epi8(even[i], odd[i]));
+      _mm512_storeu_si512(codes + 128 * i + 64, _mm512_unpackhi_epi8(even[i], odd[i]));
+    } else {
+      _mm512_storeu_si512(codes + 64 * i, even[i]);
+    }
+  }
 }
 
 GR_INLINE void q6_k_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
@@ -150,21 +174,26 @@ GR_INLINE void q6_k_part(bool words, const uint8_t *x, int64_t stride, int64_t f
   const int64_t half = first / PART;
   gr_head_q6 h;
   float scale[8][GR_LANES];
+  int8_t codes[GR_LANES * PART];
   q6_k_open(&h, x, stride);
   for (int i = 0; i < 8; i++) vstore(scale[i], h.d * to_float(h.scales[2 * half + i / 4] << (24 - 8 * (i % 4)) >> 24));
-  GR_UNROLL
-  for (int t = 0; t < 4; t++, dst += strip) {
-    const uint8_t *ql = x + 64 * half + 32 * (t & 1), *qh = x + 128 + 32 * half;
-    float *to = dst;
-    for (int r = 0; r < GR_LANES; r += each(words), ql += each(words) * stride, qh += each(words) * stride, to += GR_COLS) {
-      GR_UNROLL
-      for (int i = 0; i < 32; i += GR_LANES) {
-        vf v = q6_k_values(ql + i, qh + i, t, scale[2 * t + i / 16][r]);
+  const uint8_t *ql = x + 64 * half, *qh = x + 128 + 32 * half;
+  for (int r = 0; r < GR_LANES; r += each(words)) q6_k_row(words, ql + r * stride, qh + r * stride, stride, codes + r * PART);
+  for (int r = 0; r < GR_LANES; r += each(words), dst += GR_COLS) {
+    GR_UNROLL
+    for (int i = 0; i < PART; i += GR_LANES) {
+      float *to = dst + i / 32 * strip + i % 32;
 #if GR_WORDS
-        if (words) v = vpair(v, q6_k_values(ql + stride + i, qh + stride + i, t, scale[2 * t + i / 16][r + 1]));
-#endif
-        vstore(to + i, v);
+      if (words) {
+        const int8_t *q = codes + r * PART + i / 64 * 128 + i % 64;
+        int64_t both;
+        memcpy(&both, &scale[i / 16][r], sizeof both);
+        const vf scales = (vf)_mm512_set1_epi64(both);
+        vstore(to, vwords(scales * signed_floats(q), scales * signed_floats(q + 64)));
+        continue;
       }
+#endif
+      vstore(to, vset(scale[i / 16][r]) * signed_floats(codes + r * PART + i));
     }
   }
 }
@@ -237,7 +266,7 @@ GR_INLINE void q3_k_part(bool words, const uint8_t *x, int64_t stride, int64_t f
 /* Four sub-blocks, each of the codes in 16 bytes of its own. */
 GR_INLINE void iq4_xs_part(bool words, const uint8_t *x, int64_t stride, int64_t first, float *dst, int64_t strip)
 {
-  const vf alphabet = alphabet_of(gr_iq4_values);
+  const vf alphabet = signed_floats(gr_iq4_values);
   gr_head_iq4 h;
   float scale[4][GR_LANES];
   iq4_xs_open(&h, x, stride);
@@ -266,7 +295,7 @@ GR_INLINE void q4_0_block(bool words, const uint8_t *x, int64_t stride, float *d
 
 GR_INLINE void iq4_nl_block(bool words, const uint8_t *x, int64_t stride, float *dst)
 {
-  const values v = scaled_values(words, alphabet_of(gr_iq4_values), half_of(x), half_of(second(words, x, stride)));
+  const values v = scaled_values(words, signed_floats(gr_iq4_values), half_of(x), half_of(second(words, x, stride)));
   put_nibbles(words, &v, x + 2, stride, dst);
 }
 
@@ -281,7 +310,7 @@ GR_INLINE vf power_of(const uint8_t *x) { return (vf)vseti((int32_t)powers[*x]);
 
 GR_INLINE void mxfp4_block(bool words, const uint8_t *x, int64_t stride, float *dst)
 {
-  const values v = scaled_values(words, alphabet_of(gr_mxfp4_values), power_of(x), power_of(second(words, x, stride)));
+  const values v = scaled_values(words, signed_floats(gr_mxfp4_values), power_of(x), power_of(second(words, x, stride)));
   put_nibbles(words, &v, x + 1, stride, dst);
 }
 
@@ -347,9 +376,9 @@ GR_INLINE void q8_0_block(bool words, const uint8_t *x, int64_t stride, float *d
   const vf scale = half_of(x), next = half_of(y);
   GR_UNROLL
   for (int i = 0; i < 32; i += GR_LANES) {
-    vf v = scale * to_float((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(x + 2 + i))));
+    vf v = scale * signed_floats((const int8_t *)x + 2 + i);
 #if GR_WORDS
-    if (words) v = vpair(v, next * to_float((vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(y + 2 + i)))));
+    if (words) v = vpair(v, next * signed_floats((const int8_t *)y + 2 + i));
 #endif
     vstore(dst + i, v);
   }

@@ -106,9 +106,6 @@ static inline vf half_floats(vi v)
 
 static inline vf to_float(vi v) { return __builtin_convertvector(v, vf); }
 
-/* scale * code + offset, the product being exact. Without a fused operation in the set, it is two. */
-static inline vf scaled(vi code, vf scale, vf offset) { return madd(to_float(code), scale, offset); }
-
 /* ---- blocks of 32 ---- */
 
 typedef struct gr_part_32 {
@@ -116,8 +113,52 @@ typedef struct gr_part_32 {
   vi w[8];
 } gr_part_32;
 
-/* Code e of a block of nibbles: the low ones come first. */
-GR_INLINE vi nibble(const vi *w, int e) { return w[e % 16 / 4] >> (8 * (e % 4) + 4 * (e / 16)) & 15; }
+/* A number for each of the lowest four bits of `index`, the others being anything: those bits themselves, or less 8. Or of the lowest five.
+ */
+GR_INLINE vf q4_float(vi index)
+{
+#if GR_LANES == 16
+  const vf codes = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+  return (vf)_mm512_permutexvar_ps((__m512i)index, (__m512)codes);
+#else
+  return to_float(index & 15);
+#endif
+}
+
+GR_INLINE vf q4_less_8(vi index)
+{
+#if GR_LANES == 16
+  const vf codes = { -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7 };
+  return (vf)_mm512_permutexvar_ps((__m512i)index, (__m512)codes);
+#else
+  return to_float((index & 15) - 8);
+#endif
+}
+
+GR_INLINE vf q5_float(vi index)
+{
+#if GR_LANES == 16
+  const vf codes = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+  const vf others = { 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31 };
+  return (vf)_mm512_permutex2var_ps((__m512)codes, (__m512i)index, (__m512)others);
+#else
+  return to_float(index & 31);
+#endif
+}
+
+GR_INLINE vf q5_less_16(vi index)
+{
+#if GR_LANES == 16
+  const vf codes = { -16, -15, -14, -13, -12, -11, -10, -9, -8, -7, -6, -5, -4, -3, -2, -1 };
+  const vf others = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+  return (vf)_mm512_permutex2var_ps((__m512)codes, (__m512i)index, (__m512)others);
+#else
+  return to_float((index & 31) - 16);
+#endif
+}
+
+/* Code e of a block of nibbles, below anything: the low ones come first. */
+GR_INLINE vi nibble(const vi *w, int e) { return w[e % 16 / 4] >> (8 * (e % 4) + 4 * (e / 16)); }
 
 GR_INLINE void q4_1_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
 {
@@ -125,14 +166,14 @@ GR_INLINE void q4_1_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
   p->scale = half_floats(head), p->offset = half_floats((vi)((vu)head >> 16));
   load_words(p->w, x + 4, stride);
 }
-GR_INLINE vf q4_1_at(const gr_part_32 *p, int e) { return scaled(nibble(p->w, e), p->scale, p->offset); }
+GR_INLINE vf q4_1_at(const gr_part_32 *p, int e) { return madd(q4_float(nibble(p->w, e)), p->scale, p->offset); }
 
 GR_INLINE void q4_0_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
 {
   p->scale = half_floats(load_halves(x, stride));
   load_words(p->w, x + 2, stride);
 }
-GR_INLINE vf q4_0_at(const gr_part_32 *p, int e) { return p->scale * to_float(nibble(p->w, e) - 8); }
+GR_INLINE vf q4_0_at(const gr_part_32 *p, int e) { return p->scale * q4_less_8(nibble(p->w, e)); }
 
 /* Byte i of each word at its top and nothing below: a signed code times 2^24, by which its scale has been divided (nothing rounds). */
 GR_INLINE vi top_byte(vi w, int i)
@@ -170,7 +211,7 @@ GR_INLINE void q5_0_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
   p->scale = half_floats(load_halves(x, stride));
   five_bits(p->w, x + 2, x + 6, stride);
 }
-GR_INLINE vf q5_0_at(const gr_part_32 *p, int e) { return p->scale * to_float((p->w[e / 4] >> 8 * (e % 4) & 31) - 16); }
+GR_INLINE vf q5_0_at(const gr_part_32 *p, int e) { return p->scale * q5_less_16(p->w[e / 4] >> 8 * (e % 4)); }
 
 GR_INLINE void q5_1_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
 {
@@ -178,7 +219,7 @@ GR_INLINE void q5_1_load(gr_part_32 *p, const uint8_t *x, int64_t stride)
   p->scale = half_floats(head), p->offset = half_floats((vi)((vu)head >> 16));
   five_bits(p->w, x + 4, x + 8, stride);
 }
-GR_INLINE vf q5_1_at(const gr_part_32 *p, int e) { return scaled(p->w[e / 4] >> 8 * (e % 4) & 31, p->scale, p->offset); }
+GR_INLINE vf q5_1_at(const gr_part_32 *p, int e) { return madd(q5_float(p->w[e / 4] >> 8 * (e % 4)), p->scale, p->offset); }
 
 /* ---- codes of four bits that name a value of an alphabet ---- */
 
@@ -287,8 +328,8 @@ GR_INLINE void q4_k_load(gr_part_k *p, const gr_head_k *h, const uint8_t *x, int
   load_words(p->w, x + 16 + 32 * part, stride);
   load_words(p->w + 4, x + 32 + 32 * part, stride);
 }
-GR_INLINE vi k_nibble(const vi *w, int e) { return w[e % 32 / 4] >> (8 * (e % 4) + 4 * (e / 32)) & 15; }
-GR_INLINE vf q4_k_at(const gr_part_k *p, int e) { return scaled(k_nibble(p->w, e), p->scale[e / 32], p->min[e / 32]); }
+GR_INLINE vi k_nibble(const vi *w, int e) { return w[e % 32 / 4] >> (8 * (e % 4) + 4 * (e / 32)); }
+GR_INLINE vf q4_k_at(const gr_part_k *p, int e) { return madd(q4_float(k_nibble(p->w, e)), p->scale[e / 32], p->min[e / 32]); }
 
 GR_INLINE void q5_k_open(gr_head_k *h, const uint8_t *x, int64_t stride)
 {
@@ -306,8 +347,9 @@ GR_INLINE void q5_k_load(gr_part_k *p, const gr_head_k *h, const uint8_t *x, int
 }
 GR_INLINE vf q5_k_at(const gr_part_k *p, int e)
 {
-  vi top = (p->fifth[e % 32 / 4] >> (8 * (e % 4) + e / 32) & 1) << 4;
-  return scaled(k_nibble(p->w, e) | top, p->scale[e / 32], p->min[e / 32]);
+  const vi four = (vi){ 0 } + 15, fifth = p->fifth[e % 32 / 4];
+  const int bit = 8 * (e % 4) + e / 32 - 4;
+  return madd(q5_float((k_nibble(p->w, e) & four) | ((bit < 0 ? fifth << -bit : fifth >> bit) & ~four)), p->scale[e / 32], p->min[e / 32]);
 }
 
 typedef struct gr_head_q6 {
@@ -328,15 +370,16 @@ GR_INLINE void q6_k_open(gr_head_q6 *h, const uint8_t *x, int64_t stride)
 }
 GR_INLINE void q6_k_load(gr_part_q6 *p, const gr_head_q6 *h, const uint8_t *x, int64_t stride, int part)
 {
-  for (int i = 0; i < 8; i++) p->scale[i] = h->d * to_float(h->scales[2 * part + i / 4] << (24 - 8 * (i % 4)) >> 24);
+  for (int i = 0; i < 8; i++) p->scale[i] = h->d * to_float(h->scales[2 * part + i / 4] << (24 - 8 * (i % 4)) >> 24) * vset(0x1p-26f);
   for (int i = 0; i < 4; i++) load_words(p->w + 4 * i, x + 64 * part + 16 * i, stride);
   for (int i = 0; i < 2; i++) load_words(p->top + 4 * i, x + 128 + 32 * part + 16 * i, stride);
 }
+/* Codes less 32 are the six highest bits of bytes: four at once, times 2^26 as they are converted, by which scales have been divided. */
 GR_INLINE vf q6_k_at(const gr_part_q6 *p, int e)
 {
-  int b = 8 * (e % 4);
-  vi low = p->w[e % 64 / 4] >> (b + 4 * (e / 64)) & 15, high = p->top[e % 32 / 4] >> (b + 2 * (e / 32)) & 3;
-  return p->scale[e / 16] * to_float((low | high << 4) - 32);
+  const vi q = p->w[e % 64 / 4], low = (e < 64 ? q << 2 : q >> 2) & 0x3c3c3c3c;
+  const vi high = p->top[e % 32 / 4] << (6 - 2 * (e / 32)) & (int32_t)0xc0c0c0c0;
+  return p->scale[e / 16] * to_float(top_byte((low | high) ^ (int32_t)0x80808080, e % 4));
 }
 
 /* ---- super-blocks of 256 in sub-blocks of 16, codes of two and three bits ---- */
