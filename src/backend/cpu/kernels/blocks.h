@@ -374,13 +374,15 @@ GR_INLINE void q6_k_load(gr_part_q6 *p, const gr_head_q6 *h, const uint8_t *x, i
   for (int i = 0; i < 4; i++) load_words(p->w + 4 * i, x + 64 * part + 16 * i, stride);
   for (int i = 0; i < 2; i++) load_words(p->top + 4 * i, x + 128 + 32 * part + 16 * i, stride);
 }
-/* Codes less 32 are the six highest bits of bytes: four at once, times 2^26 as they are converted, by which scales have been divided. */
-GR_INLINE vf q6_k_at(const gr_part_q6 *p, int e)
+/* Elements 4 j to 4 j + 3: codes less 32 are the six highest bits of bytes, times 2^26 as they are converted, by which scales have been
+ * divided. */
+GR_INLINE vi q6_k_word(const gr_part_q6 *p, int j)
 {
-  const vi q = p->w[e % 64 / 4], low = (e < 64 ? q << 2 : q >> 2) & 0x3c3c3c3c;
-  const vi high = p->top[e % 32 / 4] << (6 - 2 * (e / 32)) & (int32_t)0xc0c0c0c0;
-  return p->scale[e / 16] * to_float(top_byte((low | high) ^ (int32_t)0x80808080, e % 4));
+  const vi q = p->w[j % 16], low = (j < 16 ? q << 2 : q >> 2) & 0x3c3c3c3c;
+  const vi high = p->top[j % 8] << (6 - 2 * (j / 8)) & (int32_t)0xc0c0c0c0;
+  return (low | high) ^ (int32_t)0x80808080;
 }
+GR_INLINE vf q6_k_at(const gr_part_q6 *p, int e) { return p->scale[e / 16] * to_float(top_byte(q6_k_word(p, e / 4), e % 4)); }
 
 /* ---- super-blocks of 256 in sub-blocks of 16, codes of two and three bits ---- */
 

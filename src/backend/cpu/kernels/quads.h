@@ -25,10 +25,7 @@ GR_INLINE vi q5_0_codes(const gr_part_32 *p, int j) { return less(p->w[j], 16); 
 GR_INLINE vi q5_1_codes(const gr_part_32 *p, int j) { return p->w[j]; }
 GR_INLINE vi q4_k_codes(const gr_part_k *p, int j) { return p->w[j % 8] >> 4 * (j / 8) & LOW_NIBBLES; }
 GR_INLINE vi q5_k_codes(const gr_part_k *p, int j) { return q4_k_codes(p, j) | (p->fifth[j % 8] >> j / 8 & LOW_ONES) << 4; }
-GR_INLINE vi q6_k_codes(const gr_part_q6 *p, int j)
-{
-  return less((p->w[j % 16] >> 4 * (j / 16) & LOW_NIBBLES) | (p->top[j % 8] >> 2 * (j / 8) & LOW_TWOS) << 4, 32);
-}
+GR_INLINE vi q6_k_codes(const gr_part_q6 *p, int j) { return q6_k_word(p, j); }
 GR_INLINE vi q2_k_codes(const gr_part_q2 *p, int j) { return p->w[j % 8] >> 2 * (j / 8) & LOW_TWOS; }
 GR_INLINE vi q3_k_codes(const gr_part_q3 *p, int j)
 {
@@ -55,7 +52,7 @@ SIGNED(q5_0, gr_part_32, p->scale)
 UNSIGNED(q5_1, gr_part_32, p->scale, p->offset)
 UNSIGNED(q4_k, gr_part_k, p->scale[e / 32], p->min[e / 32])
 UNSIGNED(q5_k, gr_part_k, p->scale[e / 32], p->min[e / 32])
-SIGNED(q6_k, gr_part_q6, p->scale[e / 16])
+SCALES(q6_k, gr_part_q6, true, p->scale[e / 16], vset(0))
 UNSIGNED(q2_k, gr_part_q2, p->scale[e / 16], p->min[e / 16])
 SIGNED(q3_k, gr_part_q3, p->scale[e / 16])
 #undef SIGNED

@@ -91,7 +91,7 @@ GR_INLINE void multiply_quad(int rows, int g, const thin *t, int64_t i, vi codes
   }
 }
 
-#define QUADS(type, elems)                                                                                                                 \
+#define QUADS_1(type, elems)                                                                                                               \
   if (bf16) {                                                                                                                              \
     GR_UNROLL                                                                                                                              \
     for (int e = 0; e < (elems); e += 4) {                                                                                                 \
@@ -100,15 +100,16 @@ GR_INLINE void multiply_quad(int rows, int g, const thin *t, int64_t i, vi codes
     }                                                                                                                                      \
   } else
 #else
-#define QUADS(type, elems)
+#define QUADS_1(type, elems)
 #endif
 
-/* All elements of a part, 32 at a time, of every group. */
-#define PART(type, elems, from)                                                                                                            \
+#define QUADS_0(type, elems)
+
+/* All elements of a part, 32 at a time, of every group; quads: the type has what quads.h wants. */
+#define PART(type, elems, from, quads)                                                                                                     \
   const int64_t at = (from);                                                                                                               \
-  QUADS(type, elems)                                                                                                                       \
-  GR_UNROLL                                                                                                                                \
-  for (int q = 0; q < (elems); q += 32) {                                                                                                  \
+  QUADS_##quads(type, elems) GR_UNROLL for (int q = 0; q < (elems); q += 32)                                                               \
+  {                                                                                                                                        \
     GR_UNROLL                                                                                                                              \
     for (int e = 0; e < 32; e += 2) {                                                                                                      \
       GR_UNROLL                                                                                                                            \
@@ -117,7 +118,7 @@ GR_INLINE void multiply_quad(int rows, int g, const thin *t, int64_t i, vi codes
     }                                                                                                                                      \
   }
 
-#define THIN(type, part)                                                                                                                   \
+#define THIN(type, part, quads)                                                                                                            \
   GR_INLINE void type##_thin(bool bf16, int rows, const thin *t)                                                                           \
   {                                                                                                                                        \
     vf sum[GR_CPU_THIN][GROUPS];                                                                                                           \
@@ -128,12 +129,12 @@ GR_INLINE void multiply_quad(int rows, int g, const thin *t, int64_t i, vi codes
       ahead = ask(ahead, WIDE * sizeof(gr_block_##type));                                                                                  \
       GR_UNROLL                                                                                                                            \
       for (int g = 0; g < GROUPS; g++) type##_load(&p[g], w + g * GR_LANES * t->stride, t->stride);                                        \
-      PART(type, GR_QK, i)                                                                                                                 \
+      PART(type, GR_QK, i, quads)                                                                                                          \
     }                                                                                                                                      \
-    keep(bf16, rows, t, sum);                                                                                                              \
+    keep(bf16 && (quads), rows, t, sum);                                                                                                   \
   }
 
-#define THIN_K(type, head, part, part_elems)                                                                                               \
+#define THIN_K(type, head, part, part_elems, quads)                                                                                        \
   GR_INLINE void type##_thin(bool bf16, int rows, const thin *t)                                                                           \
   {                                                                                                                                        \
     vf sum[GR_CPU_THIN][GROUPS];                                                                                                           \
@@ -147,10 +148,10 @@ GR_INLINE void multiply_quad(int rows, int g, const thin *t, int64_t i, vi codes
         ahead = ask(ahead, (int64_t)(WIDE * sizeof(gr_block_##type)) / (GR_QK_K / (part_elems)));                                          \
         GR_UNROLL                                                                                                                          \
         for (int g = 0; g < GROUPS; g++) type##_load(&p[g], &h[g], w + g * GR_LANES * t->stride, t->stride, k);                            \
-        PART(type, part_elems, i + k * (part_elems))                                                                                       \
+        PART(type, part_elems, i + k * (part_elems), quads)                                                                                \
       }                                                                                                                                    \
     }                                                                                                                                      \
-    keep(bf16, rows, t, sum);                                                                                                              \
+    keep(bf16 && (quads), rows, t, sum);                                                                                                   \
   }
 
 /* The generic set of arm64 takes super-blocks row by row, as below: gcc spends minutes on these kernels without NEON's own loads and
@@ -161,20 +162,20 @@ GR_INLINE void multiply_quad(int rows, int g, const thin *t, int64_t i, vi codes
 #define SUPER_BLOCKS 1
 #endif
 
-THIN(q4_0, gr_part_32)
-THIN(q4_1, gr_part_32)
-THIN(q8_0, gr_part_32)
-THIN(q5_0, gr_part_32)
-THIN(q5_1, gr_part_32)
-THIN(iq4_nl, gr_part_named)
-THIN(mxfp4, gr_part_named)
+THIN(q4_0, gr_part_32, 1)
+THIN(q4_1, gr_part_32, 1)
+THIN(q8_0, gr_part_32, 1)
+THIN(q5_0, gr_part_32, 1)
+THIN(q5_1, gr_part_32, 1)
+THIN(iq4_nl, gr_part_named, 0)
+THIN(mxfp4, gr_part_named, 0)
 #if SUPER_BLOCKS
-THIN_K(q2_k, gr_head_q2, gr_part_q2, GR_Q2_K_PART)
-THIN_K(q3_k, gr_head_q3, gr_part_q3, GR_Q3_K_PART)
-THIN_K(q4_k, gr_head_k, gr_part_k, GR_Q4_K_PART)
-THIN_K(q5_k, gr_head_k, gr_part_k, GR_Q5_K_PART)
-THIN_K(q6_k, gr_head_q6, gr_part_q6, GR_Q6_K_PART)
-THIN_K(iq4_xs, gr_head_iq4, gr_part_iq4, GR_IQ4_XS_PART)
+THIN_K(q2_k, gr_head_q2, gr_part_q2, GR_Q2_K_PART, 1)
+THIN_K(q3_k, gr_head_q3, gr_part_q3, GR_Q3_K_PART, 1)
+THIN_K(q4_k, gr_head_k, gr_part_k, GR_Q4_K_PART, 1)
+THIN_K(q5_k, gr_head_k, gr_part_k, GR_Q5_K_PART, 1)
+THIN_K(q6_k, gr_head_q6, gr_part_q6, GR_Q6_K_PART, 1)
+THIN_K(iq4_xs, gr_head_iq4, gr_part_iq4, GR_IQ4_XS_PART, 0)
 #endif
 
 /* ---- every other type: rows of floats, transposed in registers ---- */
