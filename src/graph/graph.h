@@ -1,10 +1,11 @@
 /* From a built graph to a run: gradients, rewriting, placement, memory, execution.
  *
  *   gr_graph_backward   appends the nodes of the gradients                                   (backward.c)
- *   gr_plan_create      drops what no output needs, recomputes the layers asked for, fuses, places each node on a backend,
- *                       joins launches that need nothing of each other, lays every tensor out in one arena a backend (rewrite.c, place.c,
- * join.c, layout.c) gr_plan_allocate    takes that memory; nothing is allocated afterwards gr_plan_run         runs launches from a cursor;
- * may stop after any launch, with the same bits (run.c) */
+ *   gr_plan_create      drops what no output needs, recomputes the layers asked for, fuses, places each node on a backend, joins
+ *                       launches that need nothing of each other, lays every tensor out in one arena a backend
+ *                                                                                            (rewrite.c, place.c, join.c, layout.c)
+ *   gr_plan_allocate    takes that memory; nothing is allocated afterwards
+ *   gr_plan_run         runs launches from a cursor; may stop after any launch, with the same bits (run.c) */
 #ifndef GR_GRAPH_GRAPH_H
 #define GR_GRAPH_GRAPH_H
 #include "backend/backend.h"

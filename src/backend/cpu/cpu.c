@@ -11,30 +11,27 @@
 
 static const gr_kernel_row rows[] = {
 #define GR_CPU_ROW(id) { .op = GR_OP_##id, .name = #id "__cpu", .run = gr_cpu_run_##id },
-#define GR_CPU_ROW_SCRATCH(id) { .op = GR_OP_##id, .name = #id "__cpu", .scratch = gr_cpu_scratch_##id, .run = gr_cpu_run_##id },
-#define GR_CPU_ROW_BF16(id)                                                                                                                \
+#define F32_ROW(id, joined)                                                                                                                \
+  { .op = GR_OP_##id, .name = #id "__cpu", .scratch = gr_cpu_scratch_##id, .run = gr_cpu_run_##id, .together = joined },
+#define BF16_ROW(id, joined)                                                                                                               \
   { .op = GR_OP_##id,                                                                                                                      \
     .bf16 = true,                                                                                                                          \
     .name = #id "_bf16__cpu",                                                                                                              \
     .priority = 1,                                                                                                                         \
     .admits = gr_cpu_admits_bf16_##id,                                                                                                     \
     .scratch = gr_cpu_scratch_##id,                                                                                                        \
-    .run = gr_cpu_run_bf16_##id },
-#define GR_CPU_ROW_LINEAR(id)                                                                                                              \
-  { .op = GR_OP_##id, .name = #id "__cpu", .scratch = gr_cpu_scratch_##id, .run = gr_cpu_run_##id, .together = gr_cpu_run_together },      \
-      { .op = GR_OP_##id,                                                                                                                  \
-        .bf16 = true,                                                                                                                      \
-        .name = #id "_bf16__cpu",                                                                                                          \
-        .priority = 1,                                                                                                                     \
-        .admits = gr_cpu_admits_bf16_##id,                                                                                                 \
-        .scratch = gr_cpu_scratch_##id,                                                                                                    \
-        .run = gr_cpu_run_bf16_##id,                                                                                                       \
-        .together = gr_cpu_run_together },
+    .run = gr_cpu_run_bf16_##id,                                                                                                           \
+    .together = joined },
+#define GR_CPU_ROW_SCRATCH(id) F32_ROW(id, NULL)
+#define GR_CPU_ROW_BF16(id) BF16_ROW(id, NULL)
+#define GR_CPU_ROW_LINEAR(id) F32_ROW(id, gr_cpu_run_together) BF16_ROW(id, gr_cpu_run_together)
 #include "backend/cpu/rows.def"
 #undef GR_CPU_ROW
 #undef GR_CPU_ROW_LINEAR
 #undef GR_CPU_ROW_SCRATCH
 #undef GR_CPU_ROW_BF16
+#undef BF16_ROW
+#undef F32_ROW
   { .op = GR_OP_NONE },
 };
 

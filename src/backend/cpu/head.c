@@ -170,10 +170,16 @@ static gr_cpu_term term_of(const head *s, const gr_array *w, int64_t first, int6
 static void run(const head *s, gr_cpu_product *p) { gr_cpu_product_run(p, s->isa, s->pool, s->product); }
 
 /* y[rows, cols] (+)= the term. */
-static void multiply(const head *s, gr_cpu_term t, int64_t cols, float *y, bool add)
+static gr_cpu_product product_of(const head *s, gr_cpu_term t, int64_t cols, float *y, bool add)
 {
   gr_cpu_product p = { .term = { t }, .terms = 1, .rows = s->rows, .cols = cols, .y = y, .y_row = cols };
   if (add) p.base = y, p.base_row = cols;
+  return p;
+}
+
+static void multiply(const head *s, gr_cpu_term t, int64_t cols, float *y, bool add)
+{
+  gr_cpu_product p = product_of(s, t, cols, y, add);
   run(s, &p);
 }
 
@@ -359,13 +365,11 @@ static void all_words(head *s)
 {
   for (s->first = 0; s->first < s->vocab; s->first += VOCAB_BLOCK) {
     int64_t count = gr_min(VOCAB_BLOCK, s->vocab - s->first);
-    gr_cpu_product p = logits(s, count, finish_block), back = { .terms = 1, .rows = s->rows, .cols = s->width, .prepare = prepare_exp };
+    gr_cpu_product p = logits(s, count, finish_block);
+    gr_cpu_product back = product_of(s, term_of(s, s->w, s->first, count, true, s->g), s->width, s->dx, s->first > 0);
     p.y = s->g, p.y_row = count;
     run(s, &p);
-    back.term[0] = term_of(s, s->w, s->first, count, true, s->g);
-    back.ctx = s;
-    back.y = s->dx, back.y_row = s->width;
-    if (s->first > 0) back.base = back.y, back.base_row = back.y_row;
+    back.prepare = prepare_exp, back.ctx = s;
     run(s, &back);
   }
 }
